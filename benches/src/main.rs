@@ -1,0 +1,3 @@
+//! Whole-run measurements.
+#![forbid(unsafe_code)]
+fn main() {}

@@ -1,0 +1,3 @@
+//! The `keeplog` command.
+#![forbid(unsafe_code)]
+fn main() {}

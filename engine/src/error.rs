@@ -1,0 +1,191 @@
+//! The engine's one error type: what was being done, to which file, at which position, and what to do about it.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Shorthand for results of this crate and of the crates above it.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a caller can do about an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The call asks for something that can't be: fix the call.
+    InvalidInput,
+    /// An offset outside the log: seek to the start or the end offset.
+    OutOfRange,
+    /// No such log, file or group.
+    NotFound,
+    /// It is there already.
+    AlreadyExists,
+    /// Another process (or another handle of this one) owns the directory.
+    Locked,
+    /// The device is full: free space, then reopen.
+    StorageFull,
+    /// The operating system failed a call: reopen.
+    Io,
+    /// Bytes on storage are not what they should be: run `keeplog verify`.
+    Corrupt,
+    /// Written by a newer format: upgrade.
+    Unsupported,
+    /// An earlier failure of a write or a sync stopped this log: reopen it.
+    Poisoned,
+    /// The handle was closed.
+    Closed,
+    /// A producer's sequence number does not follow its last one.
+    OutOfOrderSequence,
+    /// A newer instance of this producer has taken over.
+    ProducerFenced,
+}
+
+/// An error with its context. One pointer wide; `source()` gives the cause.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    op: &'static str,
+    path: Option<PathBuf>,
+    position: Option<u64>,
+    offset: Option<u64>,
+    detail: String,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of `kind` while doing `op` (a verb phrase, such as `"append to"`).
+    #[must_use]
+    pub fn new(kind: ErrorKind, op: &'static str, detail: impl Into<String>) -> Self {
+        Self(Box::new(Inner { kind, op, path: None, position: None, offset: None, detail: detail.into(), source: None }))
+    }
+
+    /// The call itself is wrong.
+    #[must_use]
+    pub fn invalid(op: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidInput, op, detail)
+    }
+
+    /// Damage at `position` of `path`; `detail` says what is wrong there.
+    #[must_use]
+    pub fn corrupt(op: &'static str, path: &Path, position: u64, detail: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Corrupt, op, detail).at(path).position_at(position)
+    }
+
+    /// An operating system error on `path`; its kind follows from `cause`.
+    #[must_use]
+    pub fn io(op: &'static str, path: &Path, cause: io::Error) -> Self {
+        let kind = match cause.kind() {
+            io::ErrorKind::NotFound => ErrorKind::NotFound,
+            io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::StorageFull,
+            _ => ErrorKind::Io,
+        };
+        Self::new(kind, op, "").at(path).caused_by(cause)
+    }
+
+    /// Adds the file or directory concerned.
+    #[must_use]
+    pub fn at(mut self, path: &Path) -> Self {
+        self.0.path = Some(path.to_path_buf());
+        self
+    }
+
+    /// Adds the byte position in the file.
+    #[must_use]
+    pub fn position_at(mut self, position: u64) -> Self {
+        self.0.position = Some(position);
+        self
+    }
+
+    /// Adds the record offset concerned.
+    #[must_use]
+    pub fn offset_at(mut self, offset: u64) -> Self {
+        self.0.offset = Some(offset);
+        self
+    }
+
+    /// Adds the cause.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.0.source = Some(Box::new(source));
+        self
+    }
+
+    /// What can be done about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// What was being done.
+    #[must_use]
+    pub fn op(&self) -> &'static str {
+        self.0.op
+    }
+
+    /// The file or directory concerned.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.0.path.as_deref()
+    }
+
+    /// The byte position in [`Error::path`].
+    #[must_use]
+    pub fn position(&self) -> Option<u64> {
+        self.0.position
+    }
+
+    /// The record offset concerned.
+    #[must_use]
+    pub fn offset(&self) -> Option<u64> {
+        self.0.offset
+    }
+
+    /// Whether the same call may succeed later without anyone mending anything.
+    #[must_use]
+    pub fn is_retriable(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Locked)
+    }
+
+    /// Whether bytes on storage are damaged.
+    #[must_use]
+    pub fn is_corruption(&self) -> bool {
+        self.0.kind == ErrorKind::Corrupt
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &self.0;
+        write!(f, "could not {}", inner.op)?;
+        if let Some(path) = &inner.path {
+            write!(f, " {}", path.display())?;
+        }
+        if let Some(position) = inner.position {
+            write!(f, " at byte {position}")?;
+        }
+        if let Some(offset) = inner.offset {
+            write!(f, " (offset {offset})")?;
+        }
+        if !inner.detail.is_empty() {
+            write!(f, ": {}", inner.detail)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.0.kind)?;
+        if let Some(source) = &self.0.source {
+            write!(f, ": {source}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|e| e as &(dyn std::error::Error + 'static))
+    }
+}
