@@ -6,6 +6,7 @@
 
 mod error;
 pub mod record;
+pub mod scan;
 pub mod storage;
 
 pub use error::{Error, ErrorKind, Result};
