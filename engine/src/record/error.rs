@@ -56,6 +56,12 @@ pub enum DecodeError {
         /// The limit, in bytes.
         limit: u64,
     },
+    /// The compressed message set of a v0 or v1 entry is malformed.
+    #[error("compressed message set is malformed: {0}")]
+    MessageSet(&'static str),
+    /// A control record that does not parse.
+    #[error("control record is malformed: {0}")]
+    Control(&'static str),
     /// A record inside the batch is malformed.
     #[error("record {index} is malformed: {reason}")]
     Record {
@@ -67,4 +73,51 @@ pub enum DecodeError {
     /// Bytes are left where the format allows none.
     #[error("{0} bytes are left over after the last record")]
     LeftOver(u64),
+}
+
+/// Why a batch cannot be written. What was asked for is at fault, not any stored byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// Offsets in a batch must rise.
+    #[error("offset {offset} does not rise above {least}")]
+    Offset {
+        /// The offset given.
+        offset: u64,
+        /// The offset before it, or the batch's base.
+        least: u64,
+    },
+    /// A batch spans at most 2^31 offsets, and offsets end at 2^63 - 2.
+    #[error("offset {offset} is out of reach of a batch with base offset {base}")]
+    OffsetSpan {
+        /// The offset given.
+        offset: u64,
+        /// The batch's base offset.
+        base: u64,
+    },
+    /// A timestamp below -1.
+    #[error("timestamp {0} is negative")]
+    Timestamp(i64),
+    /// More bytes or records than a batch can count.
+    #[error("the batch would hold {0} bytes or more, above what its length field can say")]
+    TooLarge(u64),
+    /// A batch without records is written by `write_empty`.
+    #[error("the batch has no records")]
+    Empty,
+    /// A level that the codec does not have.
+    #[error("{codec} has no compression level {level}")]
+    Level {
+        /// Name of the codec.
+        codec: &'static str,
+        /// The level asked for.
+        level: i32,
+    },
+    /// The compressor gave up.
+    #[error("{codec} could not compress: {reason}")]
+    Compression {
+        /// Name of the codec.
+        codec: &'static str,
+        /// What it said.
+        reason: &'static str,
+    },
 }

@@ -1,0 +1,290 @@
+//! From the bytes of one entry to its records.
+//!
+//! A [`Decoder`] lends records out of the entry or of its own buffer and allocates nothing for uncompressed
+//! entries; [`decode_owned`] gives records that live on by themselves. Both check all that Kafka's decoder
+//! checks (exact consumption, counts, lengths), and that offsets rise inside the entry and stay in its range.
+//! Neither looks at the checksum: [`BatchHeader::verify_crc`] does.
+
+use std::fmt;
+use std::iter::FusedIterator;
+
+use bytes::Bytes;
+
+use super::codec::{Decompressor, Output};
+use super::legacy::{LegacyCursor, wrapped_value};
+use super::types::{RawHeaders, RecordRef, StoredRecord};
+use super::varint::Reader;
+use super::{BatchHeader, Codec, DecodeError, HEADER_V2_BYTES, TimestampType};
+
+/// Decodes entries one after the other with the same buffer and codec contexts.
+pub struct Decoder {
+    decompressor: Decompressor,
+    output: Output,
+}
+
+impl Decoder {
+    /// A decoder for entries whose records take at most `limit_bytes` when decompressed. Its buffer grows with
+    /// what is really decompressed and keeps the size of the largest.
+    #[must_use]
+    pub fn new(limit_bytes: usize) -> Self {
+        Self { decompressor: Decompressor::default(), output: Output::new(limit_bytes) }
+    }
+
+    /// The records of `entry`, which is exactly one whole entry of any format.
+    pub fn records<'a>(&'a mut self, entry: &'a [u8]) -> Result<Records<'a>, DecodeError> {
+        let header = whole_entry(entry)?;
+        let data = match self.decompress(&header, entry)? {
+            Place::Entry => plain_area(&header, entry),
+            Place::Output => self.output.filled(),
+        };
+        Ok(Records { cursor: Cursor::new(&header, data)?, header, data })
+    }
+
+    /// The records of `entry`, which is exactly one whole entry of any format, as views that share its bytes, or
+    /// its decompressed bytes.
+    pub fn decode_owned(&mut self, entry: Bytes) -> Result<OwnedRecords, DecodeError> {
+        let header = whole_entry(&entry)?;
+        let data = match self.decompress(&header, &entry)? {
+            Place::Entry if header.magic == 2 => entry.slice(HEADER_V2_BYTES..),
+            Place::Entry => entry,
+            Place::Output => Bytes::copy_from_slice(self.output.filled()),
+        };
+        Ok(OwnedRecords { cursor: Cursor::new(&header, &data)?, header, data })
+    }
+
+    /// The offset of the first record of `entry`. In v2 that of the first that was ever in it, straight from the
+    /// header; for the compressed message sets of v0 and v1 only decoding tells.
+    pub fn base_offset(&mut self, entry: &[u8]) -> Result<u64, DecodeError> {
+        let header = whole_entry(entry)?;
+        if header.magic == 2 || header.codec()? == Codec::None {
+            return Ok(header.base_offset);
+        }
+        match self.records(entry)?.next() {
+            Some(first) => Ok(first?.offset),
+            None => Err(DecodeError::MessageSet("no messages")),
+        }
+    }
+
+    fn decompress(&mut self, header: &BatchHeader, entry: &[u8]) -> Result<Place, DecodeError> {
+        let codec = header.codec()?;
+        let compressed = match header.magic {
+            _ if codec == Codec::None => return Ok(Place::Entry),
+            // An area without records is never compressed, whatever the codec bits still say.
+            2 if header.count == 0 => return Ok(Place::Entry),
+            2 => &entry[HEADER_V2_BYTES..],
+            _ => wrapped_value(entry)?,
+        };
+        self.decompressor.decompress(codec, header.magic, compressed, &mut self.output)?;
+        Ok(Place::Output)
+    }
+}
+
+impl fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decoder").finish_non_exhaustive()
+    }
+}
+
+/// The records of `entry` (exactly one whole entry of any format; at most `limit_bytes` when decompressed) as views
+/// that share its bytes, or its decompressed bytes. For many compressed entries, [`Decoder::decode_owned`] reuses
+/// the codec contexts.
+pub fn decode_owned(entry: Bytes, limit_bytes: usize) -> Result<OwnedRecords, DecodeError> {
+    Decoder::new(limit_bytes).decode_owned(entry)
+}
+
+/// As [`Decoder::base_offset`], for one entry.
+pub fn base_offset_of(entry: &[u8], limit_bytes: usize) -> Result<u64, DecodeError> {
+    Decoder::new(limit_bytes).base_offset(entry)
+}
+
+/// Where the records of an entry are.
+enum Place {
+    Entry,
+    Output,
+}
+
+/// The header of an entry that is there as a whole, with nothing behind it.
+fn whole_entry(entry: &[u8]) -> Result<BatchHeader, DecodeError> {
+    let header = BatchHeader::parse(entry)?;
+    let (needed, available) = (u64::from(header.size), entry.len() as u64);
+    if available < needed {
+        return Err(DecodeError::Truncated { needed, available });
+    }
+    if available > needed {
+        return Err(DecodeError::LeftOver(available - needed));
+    }
+    Ok(header)
+}
+
+/// The records of an uncompressed entry: what follows the header in v2, the whole message before.
+#[inline]
+fn plain_area<'a>(header: &BatchHeader, entry: &'a [u8]) -> &'a [u8] {
+    if header.magic == 2 { &entry[HEADER_V2_BYTES..] } else { entry }
+}
+
+/// The records of one entry, in order. Ends after the first error.
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    data: &'a [u8],
+    cursor: Cursor,
+    header: BatchHeader,
+}
+
+impl Records<'_> {
+    /// The header of the entry.
+    #[must_use]
+    pub fn header(&self) -> &BatchHeader {
+        &self.header
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<RecordRef<'a>, DecodeError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.cursor.next(self.data)
+    }
+}
+
+impl FusedIterator for Records<'_> {}
+
+/// The records of one entry, in order, as views that share its bytes. Ends after the first error.
+#[derive(Clone, Debug)]
+pub struct OwnedRecords {
+    data: Bytes,
+    cursor: Cursor,
+    header: BatchHeader,
+}
+
+impl OwnedRecords {
+    /// The header of the entry.
+    #[must_use]
+    pub fn header(&self) -> &BatchHeader {
+        &self.header
+    }
+}
+
+impl Iterator for OwnedRecords {
+    type Item = Result<StoredRecord, DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let record = self.cursor.next(&self.data)?;
+        Some(record.map(|record| StoredRecord::view(&self.data, &record)))
+    }
+}
+
+impl FusedIterator for OwnedRecords {}
+
+/// A place in the records of an entry. Holds no bytes, so that the same serves borrowed and shared ones; it must be
+/// given the same bytes at every step.
+#[derive(Clone, Debug)]
+enum Cursor {
+    V2(BatchCursor),
+    Legacy(LegacyCursor),
+}
+
+impl Cursor {
+    fn new(header: &BatchHeader, data: &[u8]) -> Result<Self, DecodeError> {
+        if header.magic == 2 { Ok(Self::V2(BatchCursor::new(header))) } else { LegacyCursor::new(header, data).map(Self::Legacy) }
+    }
+
+    #[inline]
+    fn next<'d>(&mut self, data: &'d [u8]) -> Option<Result<RecordRef<'d>, DecodeError>> {
+        match self {
+            Self::V2(cursor) => cursor.next(data),
+            Self::Legacy(cursor) => cursor.next(data),
+        }
+    }
+}
+
+/// A place in the records of a v2 batch.
+#[derive(Clone, Debug)]
+struct BatchCursor {
+    position: usize,
+    index: u32,
+    count: u32,
+    done: bool,
+    base_offset: u64,
+    last_delta: i32,
+    /// Delta of the record before, -1 at first.
+    previous_delta: i32,
+    base_timestamp: i64,
+    append_time: Option<i64>,
+}
+
+impl BatchCursor {
+    fn new(header: &BatchHeader) -> Self {
+        Self {
+            position: 0,
+            index: 0,
+            count: header.count.max(0).unsigned_abs(),
+            done: false,
+            base_offset: header.base_offset,
+            // The header holds this as an i32.
+            last_delta: (header.last_offset - header.base_offset) as i32,
+            previous_delta: -1,
+            base_timestamp: header.base_timestamp,
+            append_time: (header.timestamp_type() == TimestampType::LogAppend).then_some(header.max_timestamp),
+        }
+    }
+
+    #[inline]
+    fn next<'d>(&mut self, data: &'d [u8]) -> Option<Result<RecordRef<'d>, DecodeError>> {
+        if self.done {
+            return None;
+        }
+        let rest = data.get(self.position..).unwrap_or_default();
+        if self.index == self.count {
+            self.done = true;
+            return (!rest.is_empty()).then_some(Err(DecodeError::LeftOver(rest.len() as u64)));
+        }
+        let mut reader = Reader::new(rest);
+        match self.record(&mut reader) {
+            Ok(record) => {
+                self.position = data.len() - reader.rest().len();
+                self.index += 1;
+                Some(Ok(record))
+            }
+            Err(reason) => {
+                self.done = true;
+                Some(Err(DecodeError::Record { index: self.index, reason }))
+            }
+        }
+    }
+
+    #[inline]
+    fn record<'d>(&mut self, area: &mut Reader<'d>) -> Result<RecordRef<'d>, &'static str> {
+        let length = area.varint().ok_or("length is cut off or too long")?;
+        let length = usize::try_from(length).map_err(|_| "length is negative")?;
+        let mut reader = Reader::new(area.take(length).ok_or("it is longer than the batch")?);
+
+        reader.byte().ok_or("attributes are cut off")?;
+        let timestamp_delta = reader.varlong().ok_or("timestamp delta is cut off or too long")?;
+        let offset_delta = reader.varint().ok_or("offset delta is cut off or too long")?;
+        if offset_delta <= self.previous_delta {
+            return Err("its offset does not rise");
+        }
+        if offset_delta > self.last_delta {
+            return Err("its offset is above the last of the batch");
+        }
+
+        let body = reader.rest();
+        let key = reader.nullable().ok_or("key is cut off")?;
+        let value = reader.nullable().ok_or("value is cut off")?;
+        let headers = RawHeaders::decode(&mut reader)?;
+        if !reader.rest().is_empty() {
+            return Err("bytes are left over behind its headers");
+        }
+        self.previous_delta = offset_delta;
+        Ok(RecordRef {
+            // Above -1 and not above the last delta, as just checked.
+            offset: self.base_offset + u64::from(offset_delta.unsigned_abs()),
+            timestamp: self.append_time.unwrap_or(self.base_timestamp.wrapping_add(timestamp_delta)),
+            key,
+            value,
+            headers,
+            body,
+        })
+    }
+}

@@ -1,0 +1,69 @@
+//! Tests of the record format as a whole.
+
+mod golden;
+
+use super::*;
+
+/// Far above anything that a test decompresses.
+const LIMIT: usize = 64 << 20;
+
+/// The bytes of a hex string; blanks are skipped.
+fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+/// A record with nothing borrowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Plain {
+    offset: u64,
+    timestamp: i64,
+    key: Option<Vec<u8>>,
+    value: Option<Vec<u8>>,
+    headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl Plain {
+    fn new(offset: u64, timestamp: i64, key: Option<&str>, value: Option<&str>) -> Self {
+        let bytes = |text: &str| text.as_bytes().to_vec();
+        Self { offset, timestamp, key: key.map(bytes), value: value.map(bytes), headers: Vec::new() }
+    }
+}
+
+impl From<RecordRef<'_>> for Plain {
+    fn from(record: RecordRef<'_>) -> Self {
+        Self {
+            offset: record.offset,
+            timestamp: record.timestamp,
+            key: record.key.map(<[u8]>::to_vec),
+            value: record.value.map(<[u8]>::to_vec),
+            headers: record.headers.iter().map(|(key, value)| (key.to_vec(), value.map(<[u8]>::to_vec))).collect(),
+        }
+    }
+}
+
+impl From<StoredRecord> for Plain {
+    fn from(record: StoredRecord) -> Self {
+        Self {
+            offset: record.offset(),
+            timestamp: record.timestamp_ms(),
+            key: record.key().map(|key| key.to_vec()),
+            value: record.value().map(|value| value.to_vec()),
+            headers: record.headers().map(|(key, value)| (key.to_vec(), value.map(|value| value.to_vec()))).collect(),
+        }
+    }
+}
+
+/// All records of `entry`, decoded both ways.
+fn decode(entry: &[u8]) -> Result<Vec<Plain>, DecodeError> {
+    decode_within(entry, LIMIT)
+}
+
+fn decode_within(entry: &[u8], limit_bytes: usize) -> Result<Vec<Plain>, DecodeError> {
+    let mut decoder = Decoder::new(limit_bytes);
+    let lent = decoder.records(entry).and_then(|records| records.map(|record| record.map(Plain::from)).collect::<Result<Vec<_>, _>>());
+    let owned = decode_owned(bytes::Bytes::copy_from_slice(entry), limit_bytes)
+        .and_then(|records| records.map(|record| record.map(Plain::from)).collect::<Result<Vec<_>, _>>());
+    assert_eq!(lent, owned, "the two ways of decoding differ");
+    lent
+}
