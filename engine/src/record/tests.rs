@@ -1,5 +1,6 @@
 //! Tests of the record format as a whole.
 
+mod fixtures;
 mod golden;
 
 use super::*;
