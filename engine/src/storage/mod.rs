@@ -7,6 +7,13 @@
 //! - [`Storage::rename`] replaces atomically. An open file goes on working after its name is gone.
 //! - Reads and writes may be short; [`read_exact_at`] and [`write_all_at`] deal with that.
 
+mod clock;
+mod lock;
+mod memory;
+mod real;
+#[cfg(test)]
+pub(crate) mod tests;
+
 use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,6 +21,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+
+pub use clock::FixedClock;
+pub use memory::MemoryStorage;
+pub use real::RealStorage;
 
 /// How [`Storage::open`] opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

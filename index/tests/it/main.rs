@@ -1,0 +1,7 @@
+//! The indexes as their callers see them.
+#![allow(missing_docs)]
+
+mod interval;
+mod offset;
+mod time;
+mod txn;
