@@ -4,9 +4,26 @@
 //! cleaner, a consumer group or a command line exist, and it starts no thread.
 #![deny(unsafe_code)] // one exception: mapping sealed files, in storage/real.rs
 
+pub mod checkpoint;
+mod config;
+pub mod data_dir;
 mod error;
+mod log;
+pub mod names;
+mod producers;
 pub mod record;
+mod recovery;
 pub mod scan;
+mod segment;
+mod segment_set;
 pub mod storage;
 
+pub use config::{CleanupPolicy, Durability, LogOptions, RecoveryMode, SEGMENT_BYTES_MIN};
+pub use data_dir::DataDir;
 pub use error::{Error, ErrorKind, Result};
+pub use log::{Appended, Batches, Log, OutputSegment, Records, RetentionReport, Rewrite, SealedOutput, StoredBatch, TransactionEnd};
+pub use names::TopicPartition;
+pub use producers::{ActiveProducer, snapshot};
+pub use recovery::{Cut, Damage, Rebuilt, RecoveryReport};
+pub use segment::Segment;
+pub use segment_set::SegmentSet;

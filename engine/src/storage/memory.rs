@@ -85,6 +85,18 @@ impl MemoryStorage {
         let _ = self.world.clock.now_ms.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| Some(now.saturating_add(ms)));
     }
 
+    /// A copy of the whole file system as it is now, with a clock of its own that shows the same time and with no
+    /// lock held: what a process finds that starts after this one was killed.
+    #[must_use]
+    pub fn image(&self) -> Self {
+        let clock = Arc::new(Clock {
+            now_ms: AtomicI64::new(self.now_ms()),
+            monotonic_ms: AtomicU64::new(self.world.clock.monotonic_ms.load(Ordering::SeqCst)),
+        });
+        let root = self.root().image(&clock);
+        Self { world: Arc::new(World { root: Mutex::new(root), clock }) }
+    }
+
     /// Puts a name at `path` that is neither file nor directory, as a link or a device would be.
     pub fn create_other(&self, path: &Path) -> io::Result<()> {
         let (mut root, now_ms) = (self.root(), self.now_ms());
@@ -362,6 +374,12 @@ impl Drop for MemoryLock {
 }
 
 impl Inode {
+    fn image(&self, clock: &Arc<Clock>) -> Self {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let state = FileState { bytes: state.bytes.clone(), modified_ms: state.modified_ms };
+        Self { state: RwLock::new(state), locked: AtomicBool::new(false), clock: Arc::clone(clock) }
+    }
+
     // A panic while the contents are locked leaves them as some write left them, which any reader must bear.
     fn read(&self) -> RwLockReadGuard<'_, FileState> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
@@ -373,6 +391,15 @@ impl Inode {
 }
 
 impl Directory {
+    fn image(&self, clock: &Arc<Clock>) -> Self {
+        let copy = |node: &Node| match node {
+            Node::File(inode) => Node::File(Arc::new(inode.image(clock))),
+            Node::Directory(dir) => Node::Directory(dir.image(clock)),
+            Node::Other => Node::Other,
+        };
+        Self { entries: self.entries.iter().map(|(name, node)| (name.clone(), copy(node))).collect(), modified_ms: self.modified_ms }
+    }
+
     fn insert(&mut self, name: String, node: Node, now_ms: i64) {
         self.entries.insert(name, node);
         self.modified_ms = now_ms;

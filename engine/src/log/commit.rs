@@ -1,0 +1,132 @@
+//! Group commit: many waiting writers share one sync.
+//!
+//! The first to find no sync under way becomes its leader: it takes note of what has been written, syncs it
+//! (older segments first, then the directory, then the active segment), and wakes everybody whose batch was
+//! covered. The rest wait. A failed sync latches the log: what a failed sync left behind is unknown, so it is
+//! never tried again and called durable.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use super::{Inner, Log, Writer};
+use crate::names::{FileKind, FileState};
+use crate::segment::Segment;
+use crate::storage::{File, OpenMode};
+use crate::{Error, Result};
+
+#[derive(Debug)]
+pub(crate) struct SyncState {
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Progress {
+    /// Everything below is on stable storage.
+    synced_offset: u64,
+    under_way: bool,
+}
+
+/// What one sync covers.
+pub(crate) struct SyncWork {
+    sealed: Vec<Arc<Segment>>,
+    active: Arc<dyn File>,
+    names_changed: bool,
+    end_offset: u64,
+}
+
+impl SyncState {
+    pub(crate) fn new(synced_offset: u64) -> Self {
+        Self { progress: Mutex::new(Progress { synced_offset, under_way: false }), changed: Condvar::new() }
+    }
+
+    pub(crate) fn synced_offset(&self) -> u64 {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).synced_offset
+    }
+
+    /// After a truncation.
+    pub(crate) fn lower_to(&self, offset: u64) {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.synced_offset = progress.synced_offset.min(offset);
+    }
+}
+
+impl Log {
+    /// Makes everything appended so far durable.
+    pub fn sync(&self) -> Result<()> {
+        self.inner.sync_up_to(self.end_offset())
+    }
+}
+
+impl Inner {
+    /// Returns once everything below `offset` is on stable storage.
+    pub(crate) fn sync_up_to(&self, offset: u64) -> Result<()> {
+        let mut progress = self.sync.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if progress.synced_offset >= offset {
+                return Ok(());
+            }
+            if let Some(failure) = self.failure.get() {
+                return Err(self.poisoned(failure));
+            }
+            if progress.under_way {
+                progress = self.sync.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            progress.under_way = true;
+            drop(progress);
+            let result = self.lead_sync();
+            progress = self.sync.progress.lock().unwrap_or_else(PoisonError::into_inner);
+            progress.under_way = false;
+            self.sync.changed.notify_all();
+            match result {
+                Ok(synced) => progress.synced_offset = progress.synced_offset.max(synced),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn lead_sync(&self) -> Result<u64> {
+        let work = self.take_sync_work(&mut self.writer());
+        self.run_sync_work(&work).map_err(|e| self.fail(e))?;
+        self.data_dir.set_recovery_point(&self.topic_partition, work.end_offset);
+        Ok(work.end_offset)
+    }
+
+    pub(super) fn take_sync_work(&self, writer: &mut Writer) -> SyncWork {
+        SyncWork {
+            sealed: std::mem::take(&mut writer.unsynced),
+            active: Arc::clone(&writer.file),
+            names_changed: std::mem::take(&mut writer.names_changed),
+            end_offset: writer.next_offset,
+        }
+    }
+
+    /// Older segments first: a batch must never be durable before one that it follows. Their indexes and
+    /// snapshots go with them, since an open trusts those below the recovery point.
+    pub(super) fn run_sync_work(&self, work: &SyncWork) -> Result<()> {
+        for segment in &work.sealed {
+            let path = segment.path();
+            segment.file()?.sync_data().map_err(|e| Error::io("sync", &path, e))?;
+            for kind in [FileKind::OffsetIndex, FileKind::TimeIndex, FileKind::TxnIndex, FileKind::Snapshot] {
+                self.sync_if_there(&self.place.path(segment.base_offset(), kind, FileState::Live))?;
+            }
+        }
+        if work.names_changed {
+            self.place.sync_dir()?;
+        }
+        work.active.sync_data().map_err(|e| Error::io("sync the active segment of", &self.place.dir, e))
+    }
+
+    fn sync_if_there(&self, path: &std::path::Path) -> Result<()> {
+        match self.place.storage.open(path, OpenMode::Write) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(Error::io("open", path, e)),
+            Ok(file) => file.sync_data().map_err(|e| Error::io("sync", path, e)),
+        }
+    }
+
+    fn poisoned(&self, failure: &super::Failure) -> Error {
+        let detail = format!("an earlier failure stopped writes, reopen the log; it was: could not {} {}", failure.op, failure.detail);
+        Error::new(crate::ErrorKind::Poisoned, "sync", detail).at(&self.place.dir)
+    }
+}

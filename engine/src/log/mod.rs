@@ -1,0 +1,382 @@
+//! One log: the public handle, and what its parts share.
+//!
+//! Locks, in the order in which they are taken: `rewriting` (one rewrite, truncation or deletion of segments at
+//! a time), `writer` (appends), `sync` (group commit). Readers take none of them: they hold a snapshot of the
+//! segment set and read up to what is published.
+
+mod append;
+mod commit;
+mod iter;
+mod read;
+mod retention;
+mod rewrite;
+mod turnstile;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+pub(crate) use append::marker_of;
+pub use append::{Appended, TransactionEnd};
+pub use iter::{Batches, Records, StoredBatch};
+pub use retention::RetentionReport;
+pub use rewrite::{OutputSegment, Rewrite, SealedOutput};
+
+use crate::checkpoint::LeaderEpochs;
+use crate::config::LogOptions;
+use crate::data_dir::DataDir;
+use crate::names::{FileKind, FileState, TopicPartition};
+use crate::producers::{ActiveProducer, ProducerStates};
+use crate::record::BatchWriter;
+use crate::recovery::{self, RecoveryReport};
+use crate::segment::{Place, Segment, write_file};
+use crate::segment_set::{CurrentSet, SegmentSet};
+use crate::storage::{File, RealStorage, Storage};
+use crate::{Error, ErrorKind, Result};
+use commit::SyncState;
+use turnstile::Turnstile;
+
+/// A handle on one log: cheap to clone, usable from any thread. The log is closed when the last clone is
+/// dropped; [`Log::close`] does it at once and returns the error that a drop must swallow.
+#[derive(Clone)]
+pub struct Log {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    topic_partition: TopicPartition,
+    place: Place,
+    data_dir: Arc<DataDir>,
+    /// Whether closing this log closes the data directory with it.
+    owns_data_dir: bool,
+    options: LogOptions,
+    segments: CurrentSet,
+    writer: Mutex<Writer>,
+    sync: SyncState,
+    rewriting: Turnstile,
+    start_offset: AtomicU64,
+    end_offset: AtomicU64,
+    last_stable_offset: AtomicU64,
+    /// The first failure of a write or a sync: nothing is written after it.
+    failure: OnceLock<Failure>,
+    /// Recovery left damage in place: the log is for reading.
+    read_only: bool,
+    closed: AtomicBool,
+    recovery: RecoveryReport,
+    /// Batch writers at rest, for the next append to take.
+    batch_writers: Mutex<Vec<BatchWriter>>,
+}
+
+/// What only the appender changes.
+pub(crate) struct Writer {
+    pub(crate) active: Arc<Segment>,
+    pub(crate) file: Arc<dyn File>,
+    /// Where the next batch goes.
+    pub(crate) position: u64,
+    pub(crate) next_offset: u64,
+    /// Largest timestamp of the first batch in the active segment; for rolling by time.
+    pub(crate) first_timestamp: Option<i64>,
+    pub(crate) created_ms: i64,
+    pub(crate) producers: ProducerStates,
+    pub(crate) epochs: LeaderEpochs,
+    /// Sealed since the last sync, ascending.
+    pub(crate) unsynced: Vec<Arc<Segment>>,
+    /// A name was made since the last sync of the directory.
+    pub(crate) names_changed: bool,
+    pub(crate) snapshot_offset: u64,
+}
+
+#[derive(Debug)]
+struct Failure {
+    op: &'static str,
+    detail: String,
+}
+
+impl Log {
+    /// Opens the partition directory `path` (named `topic-partition`), creating it if it is missing, and recovers
+    /// it if it was not closed cleanly. The directory above it is taken as the data directory, with Kafka's lock
+    /// file and checkpoints, and belongs to this log until it is closed: to work with several logs of one data
+    /// directory, open a store over it.
+    ///
+    /// # Errors
+    /// `Locked` if another process or handle owns the data directory, `Corrupt` for damage that the recovery
+    /// mode does not accept, `InvalidInput` for a name that is no topic and partition.
+    pub fn open(path: impl AsRef<Path>, options: LogOptions) -> Result<Self> {
+        Self::open_with(Arc::new(RealStorage::new()), path.as_ref(), options)
+    }
+
+    /// As [`Log::open`], over any storage.
+    pub fn open_with(storage: Arc<dyn Storage>, path: &Path, options: LogOptions) -> Result<Self> {
+        let (parent, topic_partition) = split_path(path)?;
+        options.check()?;
+        let data_dir = Arc::new(DataDir::open(storage, parent)?);
+        Self::open_owned(data_dir, &topic_partition, options, true)
+    }
+
+    /// Opens (or creates) a log of an open data directory.
+    pub fn open_in(data_dir: &Arc<DataDir>, topic_partition: &TopicPartition, options: LogOptions) -> Result<Self> {
+        options.check()?;
+        Self::open_owned(Arc::clone(data_dir), topic_partition, options, false)
+    }
+
+    fn open_owned(data_dir: Arc<DataDir>, topic_partition: &TopicPartition, options: LogOptions, owns_data_dir: bool) -> Result<Self> {
+        let claim = data_dir.claim(topic_partition)?;
+        let dir: Arc<Path> = data_dir.partition_path(topic_partition).into();
+        let place = Place { storage: Arc::clone(data_dir.storage()), dir };
+        let input = recovery::Input {
+            clean: claim.was_clean,
+            recovery_point: data_dir.recovery_point(topic_partition).unwrap_or(0),
+            start_offset: data_dir.log_start(topic_partition).unwrap_or(0),
+        };
+        let opened = match recovery::open(&place, &options, input) {
+            Ok(opened) => opened,
+            Err(error) => {
+                data_dir.release(topic_partition, false);
+                return Err(error);
+            }
+        };
+        Ok(Self { inner: Arc::new(Inner::new(topic_partition.clone(), place, data_dir, owns_data_dir, options, opened)) })
+    }
+
+    /// Topic and partition of this log.
+    #[must_use]
+    pub fn topic_partition(&self) -> &TopicPartition {
+        &self.inner.topic_partition
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.inner.place.dir
+    }
+
+    /// Its settings.
+    #[must_use]
+    pub fn options(&self) -> &LogOptions {
+        &self.inner.options
+    }
+
+    /// The storage beneath it, which is also its clock.
+    #[must_use]
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.inner.place.storage
+    }
+
+    /// The data directory that it is part of.
+    #[must_use]
+    pub fn data_dir(&self) -> &Arc<DataDir> {
+        &self.inner.data_dir
+    }
+
+    /// What recovery found and did when the log was opened.
+    #[must_use]
+    pub fn recovery_report(&self) -> &RecoveryReport {
+        &self.inner.recovery
+    }
+
+    /// First offset that can be read.
+    #[must_use]
+    pub fn start_offset(&self) -> u64 {
+        self.inner.start_offset.load(Ordering::Acquire)
+    }
+
+    /// One past the last offset: what the next record gets.
+    #[must_use]
+    pub fn end_offset(&self) -> u64 {
+        self.inner.end_offset.load(Ordering::Acquire)
+    }
+
+    /// First offset of the oldest open transaction, or the end offset: what readers of committed data see up to.
+    #[must_use]
+    pub fn last_stable_offset(&self) -> u64 {
+        self.inner.last_stable_offset.load(Ordering::Acquire)
+    }
+
+    /// Offset below which everything is on stable storage.
+    #[must_use]
+    pub fn recovery_point(&self) -> u64 {
+        self.inner.sync.synced_offset()
+    }
+
+    /// The segments as they are now.
+    #[must_use]
+    pub fn segments(&self) -> Arc<SegmentSet> {
+        self.inner.segments.snapshot()
+    }
+
+    /// The producers that the log knows, by id, after forgetting those that have been idle for `producer_id_expiration_ms`.
+    #[must_use]
+    pub fn active_producers(&self) -> Vec<ActiveProducer> {
+        let now_ms = self.inner.place.storage.now_ms();
+        let mut writer = self.inner.writer();
+        writer.producers.expire(now_ms, self.inner.options.producer_id_expiration_ms);
+        writer.producers.active()
+    }
+
+    /// Closes the log: everything is made durable, the active segment's indexes are written, a producer snapshot
+    /// is left at the end, and the checkpoints of the data directory are brought up to date. Other clones of the
+    /// handle fail with `Closed` from then on. Closing twice is fine.
+    pub fn close(&self) -> Result<()> {
+        self.inner.close()
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log")
+            .field("path", &self.inner.place.dir)
+            .field("start_offset", &self.start_offset())
+            .field("end_offset", &self.end_offset())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    fn new(
+        topic_partition: TopicPartition,
+        place: Place,
+        data_dir: Arc<DataDir>,
+        owns_data_dir: bool,
+        options: LogOptions,
+        opened: recovery::Opened,
+    ) -> Self {
+        let recovery::Opened { segments, writer, start_offset, synced_offset, report } = opened;
+        let end_offset = writer.next_offset;
+        let last_stable_offset = writer.producers.first_unstable_offset().unwrap_or(end_offset);
+        Self {
+            topic_partition,
+            place,
+            data_dir,
+            owns_data_dir,
+            options,
+            segments: CurrentSet::new(segments),
+            writer: Mutex::new(writer),
+            sync: SyncState::new(synced_offset),
+            rewriting: Turnstile::default(),
+            start_offset: AtomicU64::new(start_offset),
+            end_offset: AtomicU64::new(end_offset),
+            last_stable_offset: AtomicU64::new(last_stable_offset),
+            failure: OnceLock::new(),
+            read_only: report.has_unreadable_tail(),
+            closed: AtomicBool::new(false),
+            recovery: report,
+            batch_writers: Mutex::new(Vec::new()),
+        }
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses to write after close, after a failure, and over damage.
+    fn check_writable(&self, op: &'static str) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, op, "the log was closed").at(&self.place.dir));
+        }
+        if let Some(failure) = self.failure.get() {
+            let detail = format!("an earlier failure stopped writes, reopen the log; it was: could not {} {}", failure.op, failure.detail);
+            return Err(Error::new(ErrorKind::Poisoned, op, detail).at(&self.place.dir));
+        }
+        if self.read_only {
+            let detail = "recovery left damage at the end of this log in place, so it is open for reading only; see `keeplog verify`";
+            return Err(Error::new(ErrorKind::Corrupt, op, detail).at(&self.place.dir));
+        }
+        Ok(())
+    }
+
+    /// Remembers the first failure, so that nothing is written after it.
+    fn fail(&self, error: Error) -> Error {
+        self.failure.get_or_init(|| Failure { op: error.op(), detail: format!("{error:?}") });
+        error
+    }
+
+    fn publish_end(&self, writer: &Writer) {
+        // Readers take the end offset as their limit, so it must not run ahead of the segment's published size.
+        self.last_stable_offset.store(writer.producers.first_unstable_offset().unwrap_or(writer.next_offset), Ordering::Release);
+        self.end_offset.store(writer.next_offset, Ordering::Release);
+    }
+
+    /// Saves the producers' state as it is at the end of the log. Not synced here.
+    fn write_snapshot(&self, writer: &mut Writer) -> Result<Option<Arc<dyn File>>> {
+        if writer.snapshot_offset == writer.next_offset {
+            return Ok(None);
+        }
+        let path = self.place.path(writer.next_offset, FileKind::Snapshot, FileState::Live);
+        let file = write_file(&self.place, &path, &writer.producers.encode())?;
+        writer.snapshot_offset = writer.next_offset;
+        writer.names_changed = true;
+        Ok(Some(file))
+    }
+
+    fn close(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.rewriting.request_abort();
+        let _turn = self.rewriting.enter();
+        let result = self.close_files();
+        self.data_dir.set_log_start(&self.topic_partition, self.start_offset.load(Ordering::Acquire));
+        if result.is_ok() {
+            self.data_dir.set_recovery_point(&self.topic_partition, self.end_offset.load(Ordering::Acquire));
+        }
+        self.data_dir.set_end_offset(&self.topic_partition, self.end_offset.load(Ordering::Acquire));
+        self.data_dir.release(&self.topic_partition, result.is_ok());
+        if self.owns_data_dir {
+            return result.and(self.data_dir.close());
+        }
+        result
+    }
+
+    fn close_files(&self) -> Result<()> {
+        if self.failure.get().is_some() {
+            return self.check_failure_on_close();
+        }
+        if self.read_only {
+            return Err(
+                Error::new(ErrorKind::Corrupt, "close cleanly", "damage at the end of the log was left in place").at(&self.place.dir)
+            );
+        }
+        let mut writer = self.writer();
+        let sync = |file: &dyn File| file.sync_data().map_err(|e| Error::io("sync a file of", &self.place.dir, e));
+        // Sealing writes the index files at their exact length, with the closing time entry: what a clean open trusts.
+        let sealed = writer.active.seal()?;
+        for kind in [FileKind::OffsetIndex, FileKind::TimeIndex, FileKind::TxnIndex] {
+            let path = self.place.path(sealed.base_offset(), kind, FileState::Live);
+            if self.place.exists(&path) {
+                let file = self.place.storage.open(&path, crate::storage::OpenMode::Write).map_err(|e| Error::io("open", &path, e))?;
+                sync(&*file)?;
+            }
+        }
+        if let Some(file) = self.write_snapshot(&mut writer)? {
+            sync(&*file)?;
+        }
+        let work = self.take_sync_work(&mut writer);
+        drop(writer);
+        self.run_sync_work(&work)?;
+        self.place.sync_dir()
+    }
+
+    fn check_failure_on_close(&self) -> Result<()> {
+        let failure = self.failure.get().map_or_else(String::new, |f| format!("could not {} {}", f.op, f.detail));
+        Err(Error::new(ErrorKind::Poisoned, "close cleanly", failure).at(&self.place.dir))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::warn!(%error, "a log was dropped without a clean close; the next open recovers it");
+        }
+    }
+}
+
+/// A partition directory's data directory and name.
+fn split_path(path: &Path) -> Result<(&Path, TopicPartition)> {
+    let refuse = |why: String| Error::invalid("open the log", why).at(path);
+    let name =
+        path.file_name().and_then(|n| n.to_str()).ok_or_else(|| refuse("the path must end in topic-partition, such as orders-0".into()))?;
+    let topic_partition: TopicPartition = name.parse().map_err(|e| refuse(format!("{e}")))?;
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok((parent, topic_partition))
+}

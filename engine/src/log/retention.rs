@@ -1,0 +1,223 @@
+//! Giving up data: old segments at the front, a suffix at the end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Inner, Log, Writer};
+use crate::names::{FileKind, FileState};
+use crate::recovery;
+use crate::scan::SCAN_BUFFER_BYTES;
+use crate::segment::{SEGMENT_FILES, Segment};
+use crate::storage::{OpenMode, read_exact_at, write_all_at};
+use crate::{Error, ErrorKind, Result};
+
+/// What retention removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RetentionReport {
+    /// Whole segments removed.
+    pub segments: usize,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Log {
+    /// Removes whole old segments: those below the start offset always, and by age (`retention_ms`) and size
+    /// (`retention_bytes`) where the cleanup policy deletes. Does nothing while a rewrite is under way.
+    pub fn apply_retention(&self) -> Result<RetentionReport> {
+        let inner = &*self.inner;
+        inner.check_writable("apply retention to")?;
+        if !inner.rewriting.try_take() {
+            return Ok(RetentionReport::default());
+        }
+        let result = inner.apply_retention();
+        inner.rewriting.leave();
+        result
+    }
+
+    /// Raises the start offset to `offset`: earlier records can't be read any more, and segments wholly below it go
+    /// with the next [`Log::apply_retention`]. Durable when it returns.
+    ///
+    /// # Errors
+    /// `OutOfRange` if `offset` is above the end offset. An offset at or below the start changes nothing.
+    pub fn advance_start(&self, offset: u64) -> Result<()> {
+        let inner = &*self.inner;
+        inner.check_writable("advance the start of")?;
+        if offset > self.end_offset() {
+            let detail = format!("the log ends at {}", self.end_offset());
+            return Err(Error::new(ErrorKind::OutOfRange, "advance the start of", detail).at(self.path()).offset_at(offset));
+        }
+        inner.raise_start(offset)
+    }
+
+    /// Cuts the log at `offset`: the batch that holds it and all after it go, and the end offset becomes `offset`.
+    /// Waits for a rewrite under way to give up. Nothing happens if `offset` is at or above the end.
+    pub fn truncate_to(&self, offset: u64) -> Result<()> {
+        let inner = &*self.inner;
+        inner.check_writable("truncate")?;
+        let _turn = inner.rewriting.enter();
+        let mut writer = inner.writer();
+        if offset >= writer.next_offset {
+            return Ok(());
+        }
+        inner.truncate(&mut writer, offset).map_err(|e| inner.fail(e))
+    }
+}
+
+impl Inner {
+    fn apply_retention(&self) -> Result<RetentionReport> {
+        let doomed = self.doomed_segments()?;
+        let Some(last) = doomed.last() else { return Ok(RetentionReport::default()) };
+        let mut writer = self.writer();
+        if last.base_offset() == writer.active.base_offset() {
+            let base_offset = writer.next_offset;
+            self.roll_to(&mut writer, base_offset).map_err(|e| self.fail(e))?;
+        }
+        drop(writer);
+        let set = self.segments.snapshot();
+        let after = set.all().iter().map(|s| s.base_offset()).find(|&base| base > last.base_offset());
+        // invariant: the active segment is never among the doomed after the roll above.
+        let Some(start) = after else { return Ok(RetentionReport::default()) };
+        self.raise_start(start)?;
+        let mut report = RetentionReport::default();
+        for segment in &doomed {
+            report.segments += 1;
+            report.bytes += segment.size_bytes();
+            segment.hold_open()?;
+            segment.retire()?;
+            self.place.remove(&self.place.path(segment.base_offset(), FileKind::Snapshot, FileState::Live))?;
+        }
+        self.writer().unsynced.retain(|s| s.base_offset() >= start);
+        self.segments.replace(|now| now.iter().filter(|s| s.base_offset() >= start).cloned().collect());
+        Ok(report)
+    }
+
+    /// The oldest segments that one of the rules gives up, ascending.
+    fn doomed_segments(&self) -> Result<Vec<Arc<Segment>>> {
+        let set = self.segments.snapshot();
+        let start = self.start_offset.load(Ordering::Acquire);
+        let now_ms = self.place.storage.now_ms();
+        let deletes = self.options.cleanup_policy.deletes();
+        let mut excess = match self.options.retention_bytes {
+            Some(limit) if deletes => set.all().iter().map(|s| s.size_bytes()).sum::<u64>().saturating_sub(limit),
+            _ => 0,
+        };
+        let mut doomed = Vec::new();
+        for (at, segment) in set.all().iter().enumerate() {
+            let size = segment.size_bytes();
+            let next_base = set.all().get(at + 1).map(|s| s.base_offset());
+            let below_start = next_base.is_some_and(|next| next <= start);
+            let too_big = size > 0 && excess >= size;
+            let too_old = deletes && size > 0 && self.is_too_old(segment, now_ms)?;
+            if !(below_start || too_big || too_old) {
+                break;
+            }
+            excess = excess.saturating_sub(size);
+            doomed.push(Arc::clone(segment));
+        }
+        Ok(doomed)
+    }
+
+    fn is_too_old(&self, segment: &Segment, now_ms: i64) -> Result<bool> {
+        let Some(retention_ms) = self.options.retention_ms else { return Ok(false) };
+        // A record from the future must not keep a segment for ever: its age is then judged by the file's.
+        let stamp = segment.age_timestamp()?;
+        let stamp = if stamp > now_ms { segment.modified_ms()? } else { stamp };
+        Ok(now_ms.saturating_sub(stamp) > retention_ms)
+    }
+
+    fn raise_start(&self, offset: u64) -> Result<()> {
+        if offset <= self.start_offset.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.data_dir.set_log_start(&self.topic_partition, offset);
+        self.data_dir.write_checkpoints()?;
+        self.start_offset.fetch_max(offset, Ordering::AcqRel);
+        let mut writer = self.writer();
+        if writer.epochs.truncate_head(offset) {
+            writer.epochs.write(&*self.place.storage, &self.place.dir)?;
+        }
+        Ok(())
+    }
+
+    /// Later segments go first, newest first, so that a crash in between leaves a log without a hole.
+    fn truncate(&self, writer: &mut Writer, offset: u64) -> Result<()> {
+        self.sync.lower_to(offset);
+        self.data_dir.set_recovery_point(&self.topic_partition, offset.min(self.sync.synced_offset()));
+        let set = self.segments.snapshot();
+        let keep = if offset < set.all()[0].base_offset() { 0 } else { set.position_of(offset) + 1 };
+        let active_base = set.all()[..keep].last().map_or(offset, |s| s.base_offset());
+        self.data_dir.lower_cleaner_offset(&self.topic_partition, active_base);
+        self.data_dir.write_checkpoints()?;
+        for segment in set.all()[keep..].iter().rev() {
+            segment.hold_open()?;
+            segment.retire()?;
+        }
+        let active = match set.all()[..keep].last() {
+            Some(last) => self.cut_segment(last, offset)?,
+            None => self.create_segment(offset)?,
+        };
+        writer.unsynced.retain(|s| s.base_offset() < active.base_offset());
+        let kept: Vec<_> = set.all()[..keep.saturating_sub(1)].to_vec();
+        self.segments.replace(|_| kept.into_iter().chain([Arc::clone(&active)]).collect());
+        self.start_offset.fetch_min(offset, Ordering::AcqRel);
+        self.restart_writer(writer, active, offset)?;
+        self.publish_end(writer);
+        self.place.sync_dir()
+    }
+
+    /// Copies what stays into a new file and renames it over: readers of the old one are not disturbed.
+    fn cut_segment(&self, segment: &Arc<Segment>, offset: u64) -> Result<Arc<Segment>> {
+        let old = segment.file()?;
+        let path = segment.path();
+        let mut keep = u64::from(segment.position_for(offset)?);
+        let mut scanner = segment.scan(&*old, keep, SCAN_BUFFER_BYTES);
+        while let Some(entry) = scanner.next() {
+            let entry = entry.map_err(|e| e.in_file("truncate", &path))?;
+            if entry.header.last_offset >= offset {
+                break;
+            }
+            keep = entry.position + u64::from(entry.header.size);
+        }
+        segment.hold_open()?;
+        let temporary = self.place.path(segment.base_offset(), FileKind::Log, FileState::Cleaned);
+        let file = self.place.storage.open(&temporary, OpenMode::Truncate).map_err(|e| Error::io("create", &temporary, e))?;
+        let mut buffer = vec![0; SCAN_BUFFER_BYTES];
+        let mut position = 0;
+        while position < keep {
+            let take = (keep - position).min(buffer.len() as u64) as usize;
+            read_exact_at(&*old, &mut buffer[..take], position).map_err(|e| Error::io("read", &path, e))?;
+            write_all_at(&*file, &buffer[..take], position).map_err(|e| Error::io("write", &temporary, e))?;
+            position += take as u64;
+        }
+        file.sync_data().map_err(|e| Error::io("sync", &temporary, e))?;
+        let txn = segment.aborted_below(offset)?;
+        // Without their log's data the old indexes would run ahead of it.
+        for kind in &SEGMENT_FILES[1..] {
+            self.place.remove(&self.place.path(segment.base_offset(), *kind, FileState::Live))?;
+        }
+        self.place.storage.rename(&temporary, &path).map_err(|e| Error::io("rename", &temporary, e))?;
+        let rebuilt = recovery::rebuild_indexes(&self.place, &self.options, segment.base_offset(), &*file, keep, txn)?;
+        Ok(Arc::new(Segment::active(self.place.clone(), segment.base_offset(), file, keep, rebuilt)))
+    }
+
+    fn restart_writer(&self, writer: &mut Writer, active: Arc<Segment>, offset: u64) -> Result<()> {
+        let snapshots = recovery::list_snapshots(&self.place)?;
+        for snapshot in snapshots.into_iter().filter(|&n| n > offset) {
+            self.place.remove(&self.place.path(snapshot, FileKind::Snapshot, FileState::Live))?;
+        }
+        let set = self.segments.snapshot();
+        writer.producers = recovery::producers_at(&self.place, &self.options, set.all(), offset)?;
+        if writer.epochs.truncate_tail(offset) {
+            writer.epochs.write(&*self.place.storage, &self.place.dir)?;
+        }
+        writer.file = active.file()?;
+        writer.position = active.size_bytes();
+        writer.next_offset = offset;
+        writer.first_timestamp = recovery::first_timestamp(&active)?;
+        writer.created_ms = self.place.storage.now_ms();
+        writer.names_changed = true;
+        writer.snapshot_offset = u64::MAX;
+        writer.active = active;
+        Ok(())
+    }
+}

@@ -1,0 +1,225 @@
+//! Replacing sealed segments by rewritten ones, crash-safely.
+//!
+//! The order on disk, for one group of sources and its output (all four files of a segment each time):
+//! 1. the output is written as `.cleaned` and synced;
+//! 2. its files are renamed to `.swap`, and the directory is synced: from here on a crash completes the swap;
+//! 3. the sources are renamed to `.deleted`;
+//! 4. the output gets its final names, and the directory is synced.
+//!
+//! An open that finds `.cleaned` files forgets them; one that finds `.swap` files finishes (see `recovery`). A
+//! stale `.cleaned` of an earlier failure would make a later `.swap` look unfinished, so all are purged first.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use keeplog_index::AbortedTxn;
+
+use super::{Inner, Log};
+use crate::names::{FileKind, FileState};
+use crate::record::BatchHeader;
+use crate::recovery;
+use crate::segment::{IndexBuilder, SEGMENT_FILES, SealedFacts, Segment, write_index_files};
+use crate::segment_set::SegmentSet;
+use crate::storage::{File, OpenMode, write_all_at};
+use crate::{Error, ErrorKind, Result};
+
+/// The right to replace sealed segments of a log; one at a time. Dropped, it removes what is unfinished.
+#[derive(Debug)]
+pub struct Rewrite {
+    log: Log,
+    sources: Arc<SegmentSet>,
+}
+
+/// An output being written.
+#[derive(Debug)]
+pub struct OutputSegment {
+    log: Log,
+    base_offset: u64,
+    path: PathBuf,
+    file: Arc<dyn File>,
+    size: u64,
+    last_offset: Option<u64>,
+    indexes: IndexBuilder,
+}
+
+/// A finished output, on stable storage under its `.cleaned` names.
+#[derive(Debug)]
+pub struct SealedOutput {
+    base_offset: u64,
+    file: Arc<dyn File>,
+    facts: SealedFacts,
+}
+
+impl SealedOutput {
+    /// Bytes of its `.log` file.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.facts.size
+    }
+}
+
+impl Log {
+    /// Starts a rewrite of sealed segments.
+    ///
+    /// # Errors
+    /// `Locked` while another rewrite, a truncation or a deletion of segments is under way.
+    pub fn begin_rewrite(&self) -> Result<Rewrite> {
+        self.inner.check_writable("rewrite segments of")?;
+        if !self.inner.rewriting.try_take() {
+            return Err(
+                Error::new(ErrorKind::Locked, "rewrite segments of", "another rewrite or truncation of it is under way").at(self.path())
+            );
+        }
+        // From here on the guard gives the turn back, also on failure.
+        let rewrite = Rewrite { log: self.clone(), sources: self.segments() };
+        recovery::purge_cleaned(&self.inner.place)?;
+        Ok(rewrite)
+    }
+}
+
+impl Rewrite {
+    /// The segments as they were when the rewrite began. All but the last may be replaced.
+    #[must_use]
+    pub fn sources(&self) -> &Arc<SegmentSet> {
+        &self.sources
+    }
+
+    /// Whether somebody (a truncation, a close) waits for this rewrite to be dropped.
+    #[must_use]
+    pub fn is_unwanted(&self) -> bool {
+        self.log.inner.rewriting.is_wanted()
+    }
+
+    /// Starts an output that will take the place of segments from `base_offset` on.
+    pub fn create_output(&self, base_offset: u64) -> Result<OutputSegment> {
+        let inner = &self.log.inner;
+        let path = inner.place.path(base_offset, FileKind::Log, FileState::Cleaned);
+        let file = inner.place.storage.open(&path, OpenMode::CreateNew).map_err(|e| Error::io("create", &path, e))?;
+        let indexes = IndexBuilder::new(base_offset, inner.options.index_interval_bytes, inner.options.segment_index_bytes);
+        Ok(OutputSegment { log: self.log.clone(), base_offset, path, file, size: 0, last_offset: None, indexes })
+    }
+
+    /// Puts `output` in the place of `sources` (adjacent sealed segments, ascending; the output has the base offset of
+    /// the first). Groups must be swapped in ascending order: a tombstone must never vanish while older data that it
+    /// covers can still come back after a crash.
+    pub fn swap(&mut self, sources: &[Arc<Segment>], output: SealedOutput) -> Result<()> {
+        let inner = &self.log.inner;
+        inner.check_writable("swap segments of")?;
+        self.check_sources(sources, &output)?;
+        inner.swap(sources, output).map_err(|e| inner.fail(e))
+    }
+
+    fn check_sources(&self, sources: &[Arc<Segment>], output: &SealedOutput) -> Result<()> {
+        let set = self.log.segments();
+        let sealed = set.sealed();
+        let refuse = |why: &str| Err(Error::invalid("swap segments of", why).at(self.log.path()));
+        let Some(first) = sources.first() else { return refuse("there is no source") };
+        if output.base_offset != first.base_offset() {
+            return refuse("the output does not start where its first source does");
+        }
+        let Some(at) = sealed.iter().position(|s| Arc::ptr_eq(s, first)) else { return refuse("a source is not part of the log any more") };
+        let adjacent = sealed[at..].iter().zip(sources).filter(|(a, b)| Arc::ptr_eq(a, b)).count() == sources.len();
+        if adjacent { Ok(()) } else { refuse("the sources are not adjacent sealed segments of the log") }
+    }
+}
+
+impl Drop for Rewrite {
+    fn drop(&mut self) {
+        if let Err(error) = recovery::purge_cleaned(&self.log.inner.place) {
+            tracing::warn!(%error, "unfinished outputs of a rewrite stay until the next one or until the log is opened again");
+        }
+        self.log.inner.rewriting.leave();
+    }
+}
+
+impl OutputSegment {
+    /// Appends whole entries, their offsets rising above all that came before.
+    pub fn append(&mut self, entries: &[u8]) -> Result<()> {
+        let mut position = 0;
+        while position < entries.len() {
+            let at = self.size + position as u64;
+            let bad = |why: String| Error::invalid("write to", why).at(&self.path).position_at(at);
+            let header = BatchHeader::parse(&entries[position..]).map_err(|e| bad(e.to_string()))?;
+            if entries.len() - position < header.size as usize {
+                return Err(bad("the last entry is not whole".into()));
+            }
+            if self.last_offset.is_some_and(|last| header.base_offset <= last) || header.base_offset < self.base_offset {
+                return Err(bad(format!("offset {} does not rise", header.base_offset)));
+            }
+            let place = u32::try_from(at).ok().filter(|_| at + u64::from(header.size) <= i32::MAX as u64);
+            let place = place.ok_or_else(|| bad("a segment holds at most 2147483647 bytes".into()))?;
+            self.indexes.batch(&header, place).map_err(|e| bad(e.to_string()))?;
+            self.last_offset = Some(header.last_offset);
+            position += header.size as usize;
+        }
+        write_all_at(&*self.file, entries, self.size).map_err(|e| Error::io("write to", &self.path, e))?;
+        self.size += entries.len() as u64;
+        Ok(())
+    }
+
+    /// Adds an aborted transaction whose marker is in this output, in order of markers.
+    pub fn append_aborted(&mut self, txn: AbortedTxn) -> Result<()> {
+        self.indexes.aborted(txn).map_err(|e| Error::invalid("write the transaction index of", e.to_string()).at(&self.path))
+    }
+
+    /// Bytes written so far.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.size
+    }
+
+    /// Finishes the output: indexes at their exact length, everything on stable storage, modification time
+    /// `modified_ms` (which stands for the age of records without timestamps).
+    pub fn seal(mut self, modified_ms: i64) -> Result<SealedOutput> {
+        let place = &self.log.inner.place;
+        self.indexes.close().map_err(|e| Error::invalid("close the time index of", e.to_string()).at(&self.path))?;
+        let mut files = write_index_files(place, self.base_offset, FileState::Cleaned, &self.indexes)?;
+        files.push(Arc::clone(&self.file));
+        for file in &files {
+            file.sync_data().map_err(|e| Error::io("sync a file of", &self.path, e))?;
+        }
+        for kind in [FileKind::Log, FileKind::OffsetIndex, FileKind::TimeIndex] {
+            let path = place.path(self.base_offset, kind, FileState::Cleaned);
+            place.storage.set_modified(&path, modified_ms).map_err(|e| Error::io("set the time of", &path, e))?;
+        }
+        let facts = SealedFacts {
+            size: self.size,
+            offset_bytes: self.indexes.offset.as_bytes().len() as u32,
+            time_bytes: self.indexes.time.as_bytes().len() as u32,
+            largest_timestamp: self.indexes.largest_timestamp(),
+        };
+        Ok(SealedOutput { base_offset: self.base_offset, file: self.file, facts })
+    }
+}
+
+impl Inner {
+    fn swap(&self, sources: &[Arc<Segment>], output: SealedOutput) -> Result<()> {
+        for source in sources {
+            source.hold_open()?;
+        }
+        for kind in SEGMENT_FILES {
+            self.place.rename_state(output.base_offset, kind, FileState::Cleaned, FileState::Swap)?;
+        }
+        self.place.sync_dir()?;
+        for source in sources {
+            source.retire()?;
+        }
+        for kind in SEGMENT_FILES {
+            self.place.rename_state(output.base_offset, kind, FileState::Swap, FileState::Live)?;
+        }
+        self.place.sync_dir()?;
+        for source in &sources[1..] {
+            self.place.remove(&self.place.path(source.base_offset(), FileKind::Snapshot, FileState::Live))?;
+        }
+        let segment = Arc::new(Segment::sealed(self.place.clone(), output.base_offset, Some(output.file), output.facts));
+        let (first, last) = (output.base_offset, sources[sources.len() - 1].base_offset());
+        // A source that was never synced is covered by its output, which is.
+        self.writer().unsynced.retain(|s| s.base_offset() < first || s.base_offset() > last);
+        self.segments.replace(|now| {
+            let before = now.iter().take_while(|s| s.base_offset() < first).cloned();
+            let after = now.iter().skip_while(|s| s.base_offset() <= last).cloned();
+            before.chain([segment]).chain(after).collect()
+        });
+        Ok(())
+    }
+}

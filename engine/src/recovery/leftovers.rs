@@ -1,0 +1,100 @@
+//! Files that interrupted work left behind: forgotten, or brought to their end.
+//!
+//! A `.swap` is a finished output, valid only if its number is below every `.cleaned` number: outputs are renamed
+//! in descending order, so a `.cleaned` beside or below it means that the renaming was interrupted and the sources are all there.
+
+use std::collections::BTreeSet;
+
+use super::RecoveryReport;
+use crate::names::{self, FileKind, FileName, FileState};
+use crate::scan::{EntryScanner, SCAN_BUFFER_BYTES};
+use crate::segment::{Place, SEGMENT_FILES};
+use crate::storage::{EntryKind, OpenMode};
+use crate::{Error, Result};
+
+/// The files of the log's directory whose names mean something, ascending.
+pub(crate) fn list(place: &Place) -> Result<Vec<FileName>> {
+    let entries = place.storage.list(&place.dir).map_err(|e| Error::io("list", &place.dir, e))?;
+    Ok(entries.iter().filter(|e| e.kind == EntryKind::File).filter_map(|e| names::parse_file_name(&e.name)).collect())
+}
+
+/// Removes every `.cleaned` file.
+pub(crate) fn purge_cleaned(place: &Place) -> Result<()> {
+    let mut any = false;
+    for file in list(place)?.iter().filter(|f| f.state == FileState::Cleaned) {
+        place.remove(&place.path(file.number, file.kind, file.state))?;
+        any = true;
+    }
+    if any { place.sync_dir() } else { Ok(()) }
+}
+
+/// Removes leftovers and completes interrupted swaps.
+pub(super) fn tidy(place: &Place, report: &mut RecoveryReport) -> Result<()> {
+    let files = list(place)?;
+    let in_state = |state| files.iter().filter(move |f| f.state == state);
+    for file in in_state(FileState::Deleted) {
+        remove(place, file, report)?;
+    }
+    let unfinished = in_state(FileState::Cleaned).map(|f| f.number).min().unwrap_or(u64::MAX);
+    for file in in_state(FileState::Swap).filter(|f| f.number >= unfinished) {
+        remove(place, file, report)?;
+    }
+    for file in in_state(FileState::Cleaned) {
+        remove(place, file, report)?;
+    }
+    let swaps: Vec<_> = in_state(FileState::Swap).filter(|f| f.number < unfinished).copied().collect();
+    if !swaps.is_empty() {
+        complete_swaps(place, &files, &swaps, report)?;
+    }
+    if files.iter().any(|f| f.state != FileState::Live) {
+        place.sync_dir()?;
+    }
+    Ok(())
+}
+
+fn remove(place: &Place, file: &FileName, report: &mut RecoveryReport) -> Result<()> {
+    report.removed.push(file.to_string());
+    place.remove(&place.path(file.number, file.kind, file.state))
+}
+
+fn complete_swaps(place: &Place, files: &[FileName], swaps: &[FileName], report: &mut RecoveryReport) -> Result<()> {
+    let logs: BTreeSet<u64> = swaps.iter().filter(|f| f.kind == FileKind::Log).map(|f| f.number).collect();
+    if let (Some(&low), Some(_)) = (logs.first(), logs.last()) {
+        let mut high = low;
+        for &base in &logs {
+            high = high.max(swap_end(place, base)?);
+        }
+        // The sources: whatever their numbers say lies in the range that the outputs cover.
+        for file in files.iter().filter(|f| f.state == FileState::Live && (low..high).contains(&f.number)) {
+            remove(place, file, report)?;
+        }
+        // An old index of the same base would not belong to the new log, even where the range is empty.
+        for &base in &logs {
+            for kind in &SEGMENT_FILES[1..] {
+                place.remove(&place.path(base, *kind, FileState::Live))?;
+            }
+        }
+    }
+    for file in swaps {
+        place.rename_state(file.number, file.kind, FileState::Swap, FileState::Live)?;
+    }
+    report.swaps_completed.extend(logs);
+    Ok(())
+}
+
+/// One past the last offset of a finished output; its base if it is empty.
+fn swap_end(place: &Place, base: u64) -> Result<u64> {
+    let op = "complete the interrupted replacement by";
+    let path = place.path(base, FileKind::Log, FileState::Swap);
+    let file = place.storage.open(&path, OpenMode::Read).map_err(|e| Error::io(op, &path, e))?;
+    let len = file.len().map_err(|e| Error::io(op, &path, e))?;
+    let mut scanner = EntryScanner::new(&*file, 0, len, SCAN_BUFFER_BYTES);
+    let mut end = base;
+    while let Some(entry) = scanner.next() {
+        // It was synced before it got this name: damage here is no torn write, and its sources must not go.
+        let entry = entry.map_err(|e| e.in_file(op, &path))?;
+        entry.header.verify_crc(entry.bytes).map_err(|e| Error::corrupt(op, &path, entry.position, e.to_string()).caused_by(e))?;
+        end = entry.header.next_offset();
+    }
+    Ok(end)
+}

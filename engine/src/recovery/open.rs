@@ -1,0 +1,513 @@
+//! The way from a directory to an open log.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use keeplog_index::{AbortedTxn, IndexError, OffsetIndex, TimeIndex, TxnIndex};
+
+use super::cases::{Action, Location, Zone, decide};
+use super::leftovers;
+use super::report::{Cut, Damage, Rebuilt, RecoveryReport};
+use super::scan_segment::{self, BrokenAt, Context, Scanned};
+use super::state;
+use crate::checkpoint::LeaderEpochs;
+use crate::config::{LogOptions, RecoveryMode};
+use crate::log::Writer;
+use crate::names::{FileKind, FileState, file_name};
+use crate::producers::ProducerStates;
+use crate::scan::{EntryScanner, SCAN_BUFFER_BYTES};
+use crate::segment::{IndexBuilder, Place, SEGMENT_FILES, SealedFacts, Segment, write_index_files};
+use crate::segment_set::SegmentSet;
+use crate::storage::{File, OpenMode};
+use crate::{Error, ErrorKind, Result};
+
+const OP: &str = "open the log";
+
+/// What the data directory knows of a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Input {
+    pub(crate) clean: bool,
+    pub(crate) recovery_point: u64,
+    pub(crate) start_offset: u64,
+}
+
+/// A log as it was opened.
+pub(crate) struct Opened {
+    pub(crate) segments: SegmentSet,
+    pub(crate) writer: Writer,
+    pub(crate) start_offset: u64,
+    /// Everything below is known to be on stable storage.
+    pub(crate) synced_offset: u64,
+    pub(crate) report: RecoveryReport,
+}
+
+/// Opens the log in `place`, mending what has to be mended.
+pub(crate) fn open(place: &Place, options: &LogOptions, input: Input) -> Result<Opened> {
+    let report = RecoveryReport { clean: input.clean, recovery_point: input.recovery_point, ..RecoveryReport::default() };
+    let epochs = LeaderEpochs::read(&*place.storage, &place.dir)?.or_empty();
+    let mut recovery =
+        Recovery { place, options, input, report, epochs, segments: Vec::new(), next_offset: 0, indexed: None, first_timestamp: None };
+    leftovers::tidy(place, &mut recovery.report)?;
+    recovery.load()?;
+    recovery.recover()?;
+    recovery.finish()
+}
+
+struct Recovery<'a> {
+    place: &'a Place,
+    options: &'a LogOptions,
+    input: Input,
+    report: RecoveryReport,
+    epochs: LeaderEpochs,
+    /// Ascending; the last one is turned into the active segment at the end.
+    segments: Vec<Loaded>,
+    /// One past the last batch so far.
+    next_offset: u64,
+    /// Indexes of the last segment.
+    indexed: Option<IndexBuilder>,
+    first_timestamp: Option<i64>,
+}
+
+struct Loaded {
+    segment: Arc<Segment>,
+    /// Why its indexes must be made anew.
+    distrust: Option<String>,
+}
+
+impl Recovery<'_> {
+    /// Finds the segments, and judges their indexes without reading the logs.
+    fn load(&mut self) -> Result<()> {
+        let files = leftovers::list(self.place)?;
+        let logs: BTreeSet<u64> =
+            files.iter().filter(|f| f.kind == FileKind::Log && f.state == FileState::Live).map(|f| f.number).collect();
+        let mut missing = BTreeSet::new();
+        for file in files.iter().filter(|f| f.state == FileState::Live && SEGMENT_FILES[1..].contains(&f.kind)) {
+            if !logs.contains(&file.number) {
+                if logs.first().is_some_and(|&f| f < file.number) && logs.last().is_some_and(|&l| file.number < l) {
+                    missing.insert(file.number);
+                }
+                self.report.removed.push(file.to_string());
+                self.place.remove(&self.place.path(file.number, file.kind, file.state))?;
+            }
+        }
+        for base in missing {
+            let what = "the log of this segment is missing, its indexes were there; what it held is gone, unless it was cleaned into an earlier segment".into();
+            self.report.damage.push(Damage { file: file_name(base, FileKind::Log), position: 0, offset: base, what });
+        }
+        let bases: Vec<u64> = logs.into_iter().collect();
+        for (at, &base) in bases.iter().enumerate() {
+            let limit = bases.get(at + 1).copied().unwrap_or(u64::MAX);
+            let loaded = self.load_segment(base, limit)?;
+            self.segments.push(loaded);
+        }
+        Ok(())
+    }
+
+    fn load_segment(&self, base: u64, limit: u64) -> Result<Loaded> {
+        let path = self.place.path(base, FileKind::Log, FileState::Live);
+        let len = self.place.storage.metadata(&path).map_err(|e| Error::io(OP, &path, e))?.len;
+        if len > i32::MAX as u64 {
+            return Err(Error::corrupt(OP, &path, i32::MAX as u64, format!("{len} bytes, a segment holds at most 2147483647")));
+        }
+        let (facts, distrust) = match self.check_indexes(base, len, limit) {
+            Ok(facts) => (facts, None),
+            Err(why) => (SealedFacts { size: len, offset_bytes: 0, time_bytes: 0, largest_timestamp: -1 }, Some(why)),
+        };
+        Ok(Loaded { segment: Arc::new(Segment::sealed(self.place.clone(), base, None, facts)), distrust })
+    }
+
+    fn check_indexes(&self, base: u64, len: u64, limit: u64) -> Result<SealedFacts, String> {
+        let log_bytes = len as u32;
+        let offset =
+            OffsetIndex::new(base, self.read_index(base, FileKind::OffsetIndex, len)?).map_err(|e| format!("offset index: {e}"))?;
+        offset.check(log_bytes, limit).map_err(|e| format!("offset index: {e}"))?;
+        let time = TimeIndex::new(base, self.read_index(base, FileKind::TimeIndex, len)?).map_err(|e| format!("time index: {e}"))?;
+        time.check(limit).map_err(|e| format!("time index: {e}"))?;
+        if self.place.exists(&self.place.path(base, FileKind::TxnIndex, FileState::Live)) {
+            let txn = TxnIndex::new(self.read_index(base, FileKind::TxnIndex, len)?);
+            txn.check(base, limit).map_err(|e| format!("transaction index: {e}"))?;
+        }
+        Ok(SealedFacts {
+            size: len,
+            offset_bytes: offset.as_bytes().len() as u32,
+            time_bytes: time.as_bytes().len() as u32,
+            largest_timestamp: time.last().map_or(-1, |e| e.timestamp),
+        })
+    }
+
+    fn read_index(&self, base: u64, kind: FileKind, log_bytes: u64) -> Result<Vec<u8>, String> {
+        let path = self.place.path(base, kind, FileState::Live);
+        // Every entry stands for a batch: a larger index is none.
+        let limit = (log_bytes + 61) * 2;
+        self.place.read(&path, limit.max(self.options.segment_index_bytes.into())).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => format!("{} is missing", file_name(base, kind)),
+            _ => format!("{e:?}"),
+        })
+    }
+
+    /// Reads what must be read: everything from the recovery point on, and segments whose indexes can't be trusted.
+    fn recover(&mut self) -> Result<()> {
+        let Some(last) = self.segments.len().checked_sub(1) else { return Ok(()) };
+        if self.input.clean && !self.options.recovery_full_scan && self.segments[last].distrust.is_none() {
+            self.resume_last(last)?;
+        }
+        let from = match self.indexed {
+            Some(_) => last + 1,
+            None if self.options.recovery_full_scan => 0,
+            None if self.input.clean => last,
+            None => self.segments.partition_point(|l| l.segment.base_offset() <= self.input.recovery_point).saturating_sub(1),
+        };
+        for at in 0..from.min(self.segments.len()) {
+            if let Some(why) = self.segments[at].distrust.take() {
+                let base = self.segments[at].segment.base_offset();
+                let mut producers = self.producers_at(base)?;
+                self.report.rebuilt.push(Rebuilt { segment: base, why });
+                self.scan(at, &mut producers, base)?;
+            }
+        }
+        if from > last {
+            return Ok(());
+        }
+        let base = self.segments[from].segment.base_offset();
+        let mut producers = self.producers_at(base)?;
+        let mut next_offset = base;
+        let mut at = from;
+        while at < self.segments.len() {
+            // The last segment of a log that was not closed has no index files, or unfinished ones: nothing to report.
+            if let Some(why) = self.segments[at].distrust.take().filter(|_| self.input.clean || at < last) {
+                self.report.rebuilt.push(Rebuilt { segment: self.segments[at].segment.base_offset(), why });
+            }
+            next_offset = self.scan(at, &mut producers, next_offset)?;
+            at += 1;
+        }
+        self.next_offset = next_offset;
+        Ok(())
+    }
+
+    fn producers_at(&mut self, offset: u64) -> Result<ProducerStates> {
+        let segments: Vec<_> = self.segments.iter().map(|l| Arc::clone(&l.segment)).collect();
+        state::replay(self.place, self.options, &segments, offset, &self.snapshot_bases(), &mut self.report)
+    }
+
+    /// Where snapshots should be: at the last two segments.
+    fn snapshot_bases(&self) -> Vec<u64> {
+        let skip = self.segments.len().saturating_sub(2);
+        self.segments.iter().skip(skip).map(|l| l.segment.base_offset()).filter(|&b| b > 0).collect()
+    }
+
+    /// After a clean close the last segment is continued with the indexes that it was closed with.
+    fn resume_last(&mut self, last: usize) -> Result<()> {
+        let segment = Arc::clone(&self.segments[last].segment);
+        let base = segment.base_offset();
+        let whole = |kind| self.read_index(base, kind, segment.size_bytes());
+        let read = || -> Result<_, String> {
+            let offset = OffsetIndex::new(base, whole(FileKind::OffsetIndex)?).map_err(|e| e.to_string())?;
+            let time = TimeIndex::new(base, whole(FileKind::TimeIndex)?).map_err(|e| e.to_string())?;
+            let txn = whole(FileKind::TxnIndex).unwrap_or_default();
+            Ok((offset, time, TxnIndex::new(txn)))
+        };
+        let Ok((offset, time, txn)) = read() else { return Ok(()) };
+        let file = segment.file()?;
+        let start = offset.last().map_or(0, |e| u64::from(e.position));
+        let mut scanner = segment.scan(&*file, start, SCAN_BUFFER_BYTES);
+        let mut next_offset = base;
+        while let Some(entry) = scanner.next() {
+            // Something is wrong behind a clean mark: fall back to a scan of the segment.
+            let Ok(entry) = entry else { return Ok(()) };
+            next_offset = entry.header.next_offset();
+        }
+        let mut indexes = IndexBuilder::new(base, self.options.index_interval_bytes, self.options.segment_index_bytes);
+        indexes.resume(offset, time, txn);
+        self.first_timestamp = first_timestamp(&segment)?;
+        self.indexed = Some(indexes);
+        self.next_offset = next_offset;
+        Ok(())
+    }
+
+    /// Scans the segment at `at`, does what the table says about damage, and writes its indexes. Returns the next offset.
+    fn scan(&mut self, at: usize, producers: &mut ProducerStates, next_offset: u64) -> Result<u64> {
+        let last = at + 1 == self.segments.len();
+        let segment = Arc::clone(&self.segments[at].segment);
+        let base = segment.base_offset();
+        if self.snapshot_bases().contains(&base) {
+            state::save(self.place, base, producers)?;
+        }
+        let limit = self.segments.get(at + 1).map_or(u64::MAX, |l| l.segment.base_offset());
+        let file = segment.file()?;
+        // Where the log would be cut at the first damage, nothing behind it counts.
+        let may_be_cut = last || (self.options.recovery_mode == RecoveryMode::Salvage && limit > self.input.recovery_point);
+        let epochs = &mut self.epochs;
+        let context = Context { options: self.options, limit, next_offset: next_offset.max(base), producers, epochs, go_on: !may_be_cut };
+        let scanned = scan_segment::scan(&*file, base, segment.size_bytes(), context).map_err(|e| Error::io("read", &segment.path(), e))?;
+        self.report.segments_scanned += 1;
+        self.report.bytes_scanned += segment.size_bytes();
+        let mut size = segment.size_bytes();
+        for broken in &scanned.broken {
+            size = self.act(at, broken, size)?;
+        }
+        let next_offset = scanned.next_offset;
+        self.replace(at, size, scanned)?;
+        Ok(next_offset)
+    }
+
+    /// Does what the table says about one broken batch; returns the size of the segment then.
+    fn act(&mut self, at: usize, found: &BrokenAt, size: u64) -> Result<u64> {
+        let last = at + 1 == self.segments.len();
+        let base = self.segments[at].segment.base_offset();
+        let file = file_name(base, FileKind::Log);
+        let location = if last { Location::Last } else { Location::Sealed };
+        let zone = if found.offset < self.input.recovery_point { Zone::BelowRecoveryPoint } else { Zone::AboveRecoveryPoint };
+        let action = decide(location, zone, &found.broken, self.options.recovery_mode);
+        let why = found.broken.describe();
+        let path = self.place.path(base, FileKind::Log, FileState::Live);
+        let damage = |what: String| Damage { file: file.clone(), position: found.position, offset: found.offset, what };
+        match action {
+            Action::Refuse => {
+                let detail = format!("{why}; recovery mode Strict changes nothing: use `keeplog recover`, or another mode");
+                return Err(Error::corrupt(OP, &path, found.position, detail).offset_at(found.offset));
+            }
+            Action::KeepAndGoOn => {
+                self.report.damage.push(damage(format!("{why}; the bytes were left in place")));
+                return Ok(size);
+            }
+            Action::KeepReadOnly => {
+                self.report.damage.push(damage(format!("{why}; the bytes were left in place, and the log takes no appends")));
+                self.report.read_only = true;
+                return Ok(size);
+            }
+            Action::CutTailAndReport => self
+                .report
+                .damage
+                .push(damage(format!("{why}; it lies below the recovery point {}, so it was safe once", self.input.recovery_point))),
+            Action::CutAndDropLater => {
+                self.report.damage.push(damage(format!("{why}; the log was cut here and all later segments were removed")));
+                self.drop_later(at)?;
+            }
+            Action::CutTail => {}
+        }
+        self.report.cuts.push(Cut { file, position: found.position, bytes: size - found.position, why });
+        Ok(found.position)
+    }
+
+    fn drop_later(&mut self, at: usize) -> Result<()> {
+        for loaded in self.segments.drain(at + 1..).rev() {
+            let base = loaded.segment.base_offset();
+            self.report.cuts.push(Cut {
+                file: file_name(base, FileKind::Log),
+                position: 0,
+                bytes: loaded.segment.size_bytes(),
+                why: "an earlier segment is damaged".into(),
+            });
+            for kind in SEGMENT_FILES.into_iter().chain([FileKind::Snapshot]) {
+                self.place.remove(&self.place.path(base, kind, FileState::Live))?;
+            }
+        }
+        self.place.sync_dir()
+    }
+
+    /// Cuts the segment to `size` if it is longer, and puts its rebuilt indexes in place.
+    fn replace(&mut self, at: usize, size: u64, mut scanned: Scanned) -> Result<()> {
+        let last = at + 1 == self.segments.len();
+        let old = Arc::clone(&self.segments[at].segment);
+        let path = old.path();
+        if size < old.size_bytes() {
+            let file = self.place.storage.open(&path, OpenMode::Write).map_err(|e| Error::io("open", &path, e))?;
+            file.set_len(size).map_err(|e| Error::io("cut", &path, e))?;
+            file.sync_data().map_err(|e| Error::io("sync", &path, e))?;
+        }
+        if last {
+            // Read-only damage at the end: readers stop before it.
+            let readable = scanned.valid_bytes.min(size);
+            self.first_timestamp = scanned.first_timestamp;
+            self.indexed = Some(scanned.indexes);
+            let facts = SealedFacts { size: readable, offset_bytes: 0, time_bytes: 0, largest_timestamp: -1 };
+            self.segments[at].segment = Arc::new(Segment::sealed(self.place.clone(), old.base_offset(), None, facts));
+            return Ok(());
+        }
+        scanned.indexes.close().map_err(|e| Error::invalid("rebuild the time index of", e.to_string()).at(&path))?;
+        for file in write_index_files(self.place, old.base_offset(), FileState::Live, &scanned.indexes)? {
+            file.sync_data().map_err(|e| Error::io("sync an index of", &path, e))?;
+        }
+        let facts = SealedFacts {
+            size,
+            offset_bytes: scanned.indexes.offset.as_bytes().len() as u32,
+            time_bytes: scanned.indexes.time.as_bytes().len() as u32,
+            largest_timestamp: scanned.indexes.largest_timestamp(),
+        };
+        self.segments[at].segment = Arc::new(Segment::sealed(self.place.clone(), old.base_offset(), None, facts));
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Opened> {
+        let start = self.input.start_offset;
+        if !self.segments.is_empty() && self.next_offset < start {
+            self.restart_at(start)?;
+        }
+        if self.segments.is_empty() {
+            self.next_offset = start;
+            return self.open_empty(start);
+        }
+        // invariant: `recover` has set the indexes of the last segment, or of the one that was made last.
+        let indexes = self.indexed.take().ok_or_else(|| Error::invalid(OP, "the last segment was not recovered").at(&self.place.dir))?;
+        let mut all: Vec<_> = self.segments.iter().map(|l| Arc::clone(&l.segment)).collect();
+        let start_offset = start.max(all[0].base_offset());
+        let last = &all[all.len() - 1];
+        let (base, size) = (last.base_offset(), last.size_bytes());
+        let path = last.path();
+        let file = self.place.storage.open(&path, OpenMode::Write).map_err(|e| Error::io("open", &path, e))?;
+        let active = Arc::new(Segment::active(self.place.clone(), base, Arc::clone(&file), size, indexes));
+        let at = all.len() - 1;
+        all[at] = Arc::clone(&active);
+        let recovery_point = if self.input.clean { self.next_offset } else { self.input.recovery_point.min(self.next_offset) };
+        if self.input.recovery_point > self.next_offset {
+            let note =
+                format!("the recovery point {} lies past the end {}: data may be missing", self.input.recovery_point, self.next_offset);
+            self.report.notes.push(note);
+        }
+        let cut = self.epochs.truncate_tail(self.next_offset) | self.epochs.truncate_head(start_offset);
+        if cut || self.report.segments_scanned > 0 {
+            self.epochs.write(&*self.place.storage, &self.place.dir)?;
+        }
+        self.drop_snapshots(start_offset)?;
+        let producers = self.final_producers(&all)?;
+        let unsynced = all[..at].iter().filter(|s| !self.input.clean && next_base(&all, s) > recovery_point).cloned().collect();
+        let mut writer = self.writer(active, file, size, producers, unsynced)?;
+        writer.snapshot_offset = if self.place.exists(&self.place.path(self.next_offset, FileKind::Snapshot, FileState::Live)) {
+            self.next_offset
+        } else {
+            u64::MAX
+        };
+        self.complete_report(&all, start_offset);
+        Ok(Opened { segments: SegmentSet::new(all), writer, start_offset, synced_offset: recovery_point, report: self.report })
+    }
+
+    fn final_producers(&mut self, all: &[Arc<Segment>]) -> Result<ProducerStates> {
+        let no_snapshot = state::list_snapshots(self.place)?.is_empty();
+        let mut producers = if self.input.clean && no_snapshot {
+            // A clean log without any snapshot has no producers.
+            ProducerStates::default()
+        } else {
+            state::replay(self.place, self.options, all, self.next_offset, &self.snapshot_bases(), &mut self.report)?
+        };
+        producers.expire(self.place.storage.now_ms(), self.options.producer_id_expiration_ms);
+        if !self.input.clean {
+            state::save(self.place, self.next_offset, &producers)?;
+        }
+        Ok(producers)
+    }
+
+    /// Snapshots past the end or below the start are wrong; of those at no segment's base only the newest is of use.
+    fn drop_snapshots(&mut self, start_offset: u64) -> Result<()> {
+        let bases: BTreeSet<u64> = self.segments.iter().map(|l| l.segment.base_offset()).collect();
+        let last_base = bases.last().copied().unwrap_or(0);
+        let snapshots = state::list_snapshots(self.place)?;
+        let newest_stray = snapshots.iter().copied().filter(|n| !bases.contains(n) && *n <= self.next_offset && *n >= last_base).max();
+        for number in snapshots {
+            let wrong = number > self.next_offset || (start_offset > 0 && number <= start_offset);
+            let stray = !bases.contains(&number) && Some(number) != newest_stray;
+            if wrong || stray {
+                self.report.removed.push(file_name(number, FileKind::Snapshot));
+                self.place.remove(&self.place.path(number, FileKind::Snapshot, FileState::Live))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The whole log lies below its start offset: it was deleted, and goes on at the start.
+    fn restart_at(&mut self, start: u64) -> Result<()> {
+        if self.options.recovery_mode == RecoveryMode::Strict {
+            let detail = format!("the log ends at {}, below its start offset {start}", self.next_offset);
+            return Err(Error::new(ErrorKind::Corrupt, OP, detail).at(&self.place.dir));
+        }
+        self.report.notes.push(format!("the log ended at {}, below its start offset {start}: it goes on there, empty", self.next_offset));
+        for loaded in std::mem::take(&mut self.segments) {
+            for kind in SEGMENT_FILES.into_iter().chain([FileKind::Snapshot]) {
+                let base = loaded.segment.base_offset();
+                self.place.remove(&self.place.path(base, kind, FileState::Live))?;
+            }
+        }
+        self.place.sync_dir()
+    }
+
+    fn open_empty(mut self, start: u64) -> Result<Opened> {
+        let path = self.place.path(start, FileKind::Log, FileState::Live);
+        let file = self.place.storage.open(&path, OpenMode::CreateNew).map_err(|e| Error::io("create", &path, e))?;
+        let indexes = IndexBuilder::new(start, self.options.index_interval_bytes, self.options.segment_index_bytes);
+        let active = Arc::new(Segment::active(self.place.clone(), start, Arc::clone(&file), 0, indexes));
+        self.epochs.clear();
+        let writer = self.writer(Arc::clone(&active), file, 0, ProducerStates::default(), Vec::new())?;
+        let all = vec![active];
+        self.complete_report(&all, start);
+        Ok(Opened { segments: SegmentSet::new(all), writer, start_offset: start, synced_offset: start, report: self.report })
+    }
+
+    fn writer(
+        &mut self,
+        active: Arc<Segment>,
+        file: Arc<dyn File>,
+        position: u64,
+        producers: ProducerStates,
+        unsynced: Vec<Arc<Segment>>,
+    ) -> Result<Writer> {
+        Ok(Writer {
+            active,
+            file,
+            position,
+            next_offset: self.next_offset,
+            first_timestamp: self.first_timestamp,
+            created_ms: self.place.storage.now_ms(),
+            producers,
+            epochs: std::mem::take(&mut self.epochs),
+            unsynced,
+            names_changed: true,
+            snapshot_offset: u64::MAX,
+        })
+    }
+
+    fn complete_report(&mut self, all: &[Arc<Segment>], start_offset: u64) {
+        self.report.log_start_offset = start_offset;
+        self.report.log_end_offset = self.next_offset;
+        self.report.segments = all
+            .iter()
+            .map(|s| {
+                let on_disk = self.place.storage.metadata(&s.path()).map_or(s.size_bytes(), |m| m.len);
+                (s.base_offset(), on_disk)
+            })
+            .collect();
+    }
+}
+
+/// One past the last offset that `segment` may hold.
+fn next_base(all: &[Arc<Segment>], segment: &Arc<Segment>) -> u64 {
+    all.iter().map(|s| s.base_offset()).find(|&b| b > segment.base_offset()).unwrap_or(u64::MAX)
+}
+
+/// Largest timestamp of the first batch of a segment.
+pub(crate) fn first_timestamp(segment: &Segment) -> Result<Option<i64>> {
+    let file = segment.file()?;
+    let first = segment.scan(&*file, 0, 4096).next().and_then(|e| e.ok().map(|e| e.header.max_timestamp));
+    Ok(first)
+}
+
+/// The indexes of the first `len` bytes of a segment's `file`; its aborted transactions are known.
+pub(crate) fn rebuild_indexes(
+    place: &Place,
+    options: &LogOptions,
+    base: u64,
+    file: &dyn File,
+    len: u64,
+    aborted: Vec<AbortedTxn>,
+) -> Result<IndexBuilder> {
+    let path = place.path(base, FileKind::Log, FileState::Live);
+    let mut indexes = IndexBuilder::new(base, options.index_interval_bytes, options.segment_index_bytes);
+    let mut scanner = EntryScanner::new(file, 0, len, SCAN_BUFFER_BYTES);
+    while let Some(entry) = scanner.next() {
+        let entry = entry.map_err(|e| e.in_file("read", &path))?;
+        let bad = |e: IndexError| Error::corrupt("index", &path, entry.position, e.to_string()).caused_by(e);
+        indexes.batch(&entry.header, entry.position as u32).map_err(bad)?;
+    }
+    for txn in aborted {
+        indexes.aborted(txn).map_err(|e| Error::corrupt("index", &path, len, e.to_string()).caused_by(e))?;
+    }
+    Ok(indexes)
+}

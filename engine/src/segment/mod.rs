@@ -1,0 +1,443 @@
+//! One file of a log and its indexes.
+//!
+//! A segment is *active* while it is appended to: its indexes live in memory and its published size grows. It is
+//! *sealed* after that: nothing about it changes until it is replaced as a whole. Readers hold `Arc<Segment>`s;
+//! the files of a segment that was taken out of the log are removed when the last of them lets go.
+
+mod build;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, RwLock};
+
+use bytes::Bytes;
+use keeplog_index::{AbortedTxn, OffsetEntry, OffsetIndex, TimeEntry, TimeIndex, TxnIndex};
+
+pub(crate) use build::IndexBuilder;
+
+use crate::names::{FileKind, FileName, FileState};
+use crate::scan::EntryScanner;
+use crate::storage::{File, OpenMode, Storage, read_exact_at};
+use crate::{Error, Result};
+
+/// The files that belong to a segment, in the order in which a swap renames them.
+pub(crate) const SEGMENT_FILES: [FileKind; 4] = FileKind::OF_SEGMENT;
+
+/// Where the files of a log are.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) dir: Arc<Path>,
+}
+
+impl Place {
+    /// Path of the file of `kind` for `number`.
+    pub(crate) fn path(&self, number: u64, kind: FileKind, state: FileState) -> PathBuf {
+        self.dir.join(FileName { number, kind, state }.to_string())
+    }
+
+    /// Whole contents of a small file of the log.
+    pub(crate) fn read(&self, path: &Path, limit: u64) -> Result<Vec<u8>> {
+        let op = "read";
+        let file = self.storage.open(path, OpenMode::Read).map_err(|e| Error::io(op, path, e))?;
+        let len = file.len().map_err(|e| Error::io(op, path, e))?;
+        if len > limit {
+            return Err(Error::corrupt(op, path, 0, format!("{len} bytes, at most {limit} can be right")));
+        }
+        let mut bytes = vec![0; len as usize];
+        read_exact_at(&*file, &mut bytes, 0).map_err(|e| Error::io(op, path, e))?;
+        Ok(bytes)
+    }
+
+    pub(crate) fn exists(&self, path: &Path) -> bool {
+        self.storage.metadata(path).is_ok()
+    }
+
+    pub(crate) fn sync_dir(&self) -> Result<()> {
+        self.storage.sync_dir(&self.dir).map_err(|e| Error::io("sync the directory", &self.dir, e))
+    }
+
+    /// Removes a file; that it is gone already is fine.
+    pub(crate) fn remove(&self, path: &Path) -> Result<()> {
+        match self.storage.remove_file(path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", path, e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Renames a file of a segment; a file that is not there (an index that was never made) is skipped.
+    pub(crate) fn rename_state(&self, number: u64, kind: FileKind, from: FileState, to: FileState) -> Result<()> {
+        let (old, new) = (self.path(number, kind, from), self.path(number, kind, to));
+        match self.storage.rename(&old, &new) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && kind != FileKind::Log => Ok(()),
+            other => other.map_err(|e| Error::io("rename", &old, e)),
+        }
+    }
+}
+
+/// One segment of a log.
+#[derive(Debug)]
+pub struct Segment {
+    base_offset: u64,
+    place: Place,
+    file: OnceLock<Arc<dyn File>>,
+    mapped: OnceLock<Bytes>,
+    /// Bytes that readers may look at.
+    size: AtomicU64,
+    indexes: Indexes,
+    /// Its files are named `.deleted`; the last holder removes them.
+    retired: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Indexes {
+    Active(RwLock<IndexBuilder>),
+    Sealed(SealedIndexes),
+}
+
+/// Indexes of a sealed segment, mapped when first asked for.
+#[derive(Debug)]
+struct SealedIndexes {
+    offset: OnceLock<OffsetIndex<Bytes>>,
+    time: OnceLock<TimeIndex<Bytes>>,
+    txn: OnceLock<TxnIndex<Bytes>>,
+    offset_bytes: u32,
+    time_bytes: u32,
+    largest_timestamp: i64,
+}
+
+/// What is known of a sealed segment without reading it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SealedFacts {
+    pub(crate) size: u64,
+    pub(crate) offset_bytes: u32,
+    pub(crate) time_bytes: u32,
+    pub(crate) largest_timestamp: i64,
+}
+
+impl Segment {
+    pub(crate) fn active(place: Place, base_offset: u64, file: Arc<dyn File>, size: u64, indexes: IndexBuilder) -> Self {
+        Self {
+            base_offset,
+            place,
+            file: OnceLock::from(file),
+            mapped: OnceLock::new(),
+            size: AtomicU64::new(size),
+            indexes: Indexes::Active(RwLock::new(indexes)),
+            retired: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn sealed(place: Place, base_offset: u64, file: Option<Arc<dyn File>>, facts: SealedFacts) -> Self {
+        let SealedFacts { size, offset_bytes, time_bytes, largest_timestamp } = facts;
+        Self {
+            base_offset,
+            place,
+            file: file.map_or_else(OnceLock::new, OnceLock::from),
+            mapped: OnceLock::new(),
+            size: AtomicU64::new(size),
+            indexes: Indexes::Sealed(SealedIndexes {
+                offset: OnceLock::new(),
+                time: OnceLock::new(),
+                txn: OnceLock::new(),
+                offset_bytes,
+                time_bytes,
+                largest_timestamp,
+            }),
+            retired: AtomicBool::new(false),
+        }
+    }
+
+    /// Offset that the segment is named after; no record in it has a smaller one.
+    #[must_use]
+    pub fn base_offset(&self) -> u64 {
+        self.base_offset
+    }
+
+    /// Bytes of whole batches in its `.log` file.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Path of its `.log` file.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.place.path(self.base_offset, FileKind::Log, FileState::Live)
+    }
+
+    /// Largest timestamp of its records, ms; -1 if none has one.
+    #[must_use]
+    pub fn largest_timestamp(&self) -> i64 {
+        match &self.indexes {
+            Indexes::Active(indexes) => read_lock(indexes).largest_timestamp(),
+            Indexes::Sealed(sealed) => sealed.largest_timestamp,
+        }
+    }
+
+    /// Bytes of entries in its offset index.
+    #[must_use]
+    pub fn offset_index_bytes(&self) -> u32 {
+        match &self.indexes {
+            Indexes::Active(indexes) => read_lock(indexes).offset.as_bytes().len() as u32,
+            Indexes::Sealed(sealed) => sealed.offset_bytes,
+        }
+    }
+
+    /// Bytes of entries in its time index.
+    #[must_use]
+    pub fn time_index_bytes(&self) -> u32 {
+        match &self.indexes {
+            Indexes::Active(indexes) => read_lock(indexes).time.as_bytes().len() as u32,
+            Indexes::Sealed(sealed) => sealed.time_bytes,
+        }
+    }
+
+    /// Modification time of its `.log` file, ms.
+    pub fn modified_ms(&self) -> Result<i64> {
+        let path = self.path();
+        Ok(self.place.storage.metadata(&path).map_err(|e| Error::io("look at", &path, e))?.modified_ms)
+    }
+
+    /// Its largest timestamp, or the modification time where no record has one: what age is judged by.
+    pub fn age_timestamp(&self) -> Result<i64> {
+        match self.largest_timestamp() {
+            -1 => self.modified_ms(),
+            timestamp => Ok(timestamp),
+        }
+    }
+
+    /// Its `.log` file, open for reading.
+    pub fn file(&self) -> Result<Arc<dyn File>> {
+        if let Some(file) = self.file.get() {
+            return Ok(Arc::clone(file));
+        }
+        let path = self.path();
+        let file = self.place.storage.open(&path, OpenMode::Read).map_err(|e| Error::io("open", &path, e))?;
+        Ok(Arc::clone(self.file.get_or_init(|| file)))
+    }
+
+    /// Walks its batches from `position` (the start of one), reading `buffer_bytes` at a time. `file` is [`Segment::file`].
+    #[must_use]
+    pub fn scan<'f>(&self, file: &'f dyn File, position: u64, buffer_bytes: usize) -> EntryScanner<'f> {
+        EntryScanner::new(file, position, self.size_bytes(), buffer_bytes)
+    }
+
+    /// All bytes of a sealed segment, mapped; `None` for the active one.
+    pub(crate) fn bytes(&self) -> Result<Option<Bytes>> {
+        if matches!(self.indexes, Indexes::Active(_)) {
+            return Ok(None);
+        }
+        if let Some(bytes) = self.mapped.get() {
+            return Ok(Some(bytes.clone()));
+        }
+        let file = self.file()?;
+        let bytes = file.map(self.size_bytes()).map_err(|e| Error::io("map", &self.path(), e))?;
+        Ok(Some(self.mapped.get_or_init(|| bytes).clone()))
+    }
+
+    /// Where to start scanning for `offset`: every batch before that position ends below it.
+    pub fn position_for(&self, offset: u64) -> Result<u32> {
+        Ok(match &self.indexes {
+            Indexes::Active(indexes) => read_lock(indexes).offset.lookup(offset).position,
+            Indexes::Sealed(sealed) => self.sealed_offset(sealed)?.lookup(offset).position,
+        })
+    }
+
+    /// The entries of its offset index, as of now.
+    pub fn offset_entries(&self) -> Result<Vec<OffsetEntry>> {
+        Ok(match &self.indexes {
+            Indexes::Active(indexes) => read_lock(indexes).offset.iter().collect(),
+            Indexes::Sealed(sealed) => self.sealed_offset(sealed)?.iter().collect(),
+        })
+    }
+
+    /// The time-index entry to start from when looking for `timestamp`.
+    pub(crate) fn time_for(&self, timestamp: i64) -> Result<TimeEntry> {
+        Ok(match &self.indexes {
+            Indexes::Active(indexes) => read_lock(indexes).time.lookup(timestamp),
+            Indexes::Sealed(sealed) => {
+                let index = match sealed.time.get() {
+                    Some(index) => index,
+                    None => {
+                        let bytes = self.map_index(FileKind::TimeIndex, sealed.time_bytes)?;
+                        let index = TimeIndex::new(self.base_offset, bytes).map_err(|e| self.index_error(FileKind::TimeIndex, e))?;
+                        sealed.time.get_or_init(|| index)
+                    }
+                };
+                index.lookup(timestamp)
+            }
+        })
+    }
+
+    /// Adds to `out` the aborted transactions that concern `from..upper`; whether later segments need no look.
+    pub(crate) fn aborted_in(&self, from: u64, upper: u64, out: &mut Vec<AbortedTxn>) -> Result<bool> {
+        let result = match &self.indexes {
+            Indexes::Active(indexes) => read_lock(indexes).txn.collect(from, upper, out),
+            Indexes::Sealed(sealed) => self.sealed_txn(sealed)?.collect(from, upper, out),
+        };
+        result.map_err(|e| self.index_error(FileKind::TxnIndex, e))
+    }
+
+    /// The aborted transactions whose markers lie below `offset`.
+    pub(crate) fn aborted_below(&self, offset: u64) -> Result<Vec<AbortedTxn>> {
+        let all: std::result::Result<Vec<_>, _> = match &self.indexes {
+            Indexes::Active(indexes) => read_lock(indexes).txn.iter().collect(),
+            Indexes::Sealed(sealed) => self.sealed_txn(sealed)?.iter().collect(),
+        };
+        let mut all = all.map_err(|e| self.index_error(FileKind::TxnIndex, e))?;
+        all.retain(|t| t.last_offset < offset);
+        Ok(all)
+    }
+
+    /// Takes in a batch that was written at `position`, and publishes it to readers.
+    pub(crate) fn publish(&self, batches: &[(BatchPlace, Option<AbortedTxn>)], size: u64) -> Result<()> {
+        let Indexes::Active(indexes) = &self.indexes else {
+            return Err(Error::invalid("append to", "the segment is sealed").at(&self.path()));
+        };
+        {
+            let mut indexes = indexes.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            for (batch, aborted) in batches {
+                indexes.batch(&batch.header, batch.position).map_err(|e| self.index_error(FileKind::OffsetIndex, e))?;
+                if let Some(txn) = aborted {
+                    indexes.aborted(*txn).map_err(|e| self.index_error(FileKind::TxnIndex, e))?;
+                }
+            }
+        }
+        self.size.store(size, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether an index has no room for another entry.
+    pub(crate) fn index_is_full(&self) -> bool {
+        match &self.indexes {
+            Indexes::Active(indexes) => read_lock(indexes).is_full(),
+            Indexes::Sealed(_) => true,
+        }
+    }
+
+    /// Writes the index files of the active segment, closed and at their exact length, and returns the sealed
+    /// segment that takes its place. Nothing is synced here.
+    pub(crate) fn seal(&self) -> Result<Self> {
+        let Indexes::Active(indexes) = &self.indexes else {
+            return Err(Error::invalid("seal", "the segment is sealed").at(&self.path()));
+        };
+        let mut indexes = indexes.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        indexes.close().map_err(|e| self.index_error(FileKind::TimeIndex, e))?;
+        write_index_files(&self.place, self.base_offset, FileState::Live, &indexes)?;
+        let facts = SealedFacts {
+            size: self.size_bytes(),
+            offset_bytes: indexes.offset.as_bytes().len() as u32,
+            time_bytes: indexes.time.as_bytes().len() as u32,
+            largest_timestamp: indexes.largest_timestamp(),
+        };
+        Ok(Self::sealed(self.place.clone(), self.base_offset, self.file.get().cloned(), facts))
+    }
+
+    /// Opens everything that a reader may still ask for, so that its files can be renamed under it.
+    pub(crate) fn hold_open(&self) -> Result<()> {
+        self.file()?;
+        if let Indexes::Sealed(sealed) = &self.indexes {
+            self.sealed_offset(sealed)?;
+            self.time_for(0)?;
+            self.sealed_txn(sealed)?;
+        }
+        Ok(())
+    }
+
+    /// Renames its files to `.deleted`. They are removed when the last holder drops the segment.
+    pub(crate) fn retire(&self) -> Result<()> {
+        for kind in SEGMENT_FILES {
+            self.place.rename_state(self.base_offset, kind, FileState::Live, FileState::Deleted)?;
+        }
+        self.retired.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn sealed_offset<'s>(&self, sealed: &'s SealedIndexes) -> Result<&'s OffsetIndex<Bytes>> {
+        if let Some(index) = sealed.offset.get() {
+            return Ok(index);
+        }
+        let bytes = self.map_index(FileKind::OffsetIndex, sealed.offset_bytes)?;
+        let index = OffsetIndex::new(self.base_offset, bytes).map_err(|e| self.index_error(FileKind::OffsetIndex, e))?;
+        Ok(sealed.offset.get_or_init(|| index))
+    }
+
+    fn sealed_txn<'s>(&self, sealed: &'s SealedIndexes) -> Result<&'s TxnIndex<Bytes>> {
+        if let Some(index) = sealed.txn.get() {
+            return Ok(index);
+        }
+        let path = self.place.path(self.base_offset, FileKind::TxnIndex, FileState::Live);
+        let bytes = match self.place.storage.metadata(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Bytes::new(),
+            Err(e) => return Err(Error::io("look at", &path, e)),
+            Ok(found) => self.map_index(FileKind::TxnIndex, u32::try_from(found.len).unwrap_or(u32::MAX))?,
+        };
+        Ok(sealed.txn.get_or_init(|| TxnIndex::new(bytes)))
+    }
+
+    fn map_index(&self, kind: FileKind, len: u32) -> Result<Bytes> {
+        if len == 0 {
+            return Ok(Bytes::new());
+        }
+        let path = self.place.path(self.base_offset, kind, FileState::Live);
+        let file = self.place.storage.open(&path, OpenMode::Read).map_err(|e| Error::io("open", &path, e))?;
+        file.map(u64::from(len)).map_err(|e| Error::io("map", &path, e))
+    }
+
+    fn index_error(&self, kind: FileKind, cause: keeplog_index::IndexError) -> Error {
+        Error::corrupt("use the index", &self.place.path(self.base_offset, kind, FileState::Live), 0, cause.to_string()).caused_by(cause)
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        if *self.retired.get_mut() {
+            for kind in SEGMENT_FILES {
+                let path = self.place.path(self.base_offset, kind, FileState::Deleted);
+                if let Err(error) = self.place.remove(&path) {
+                    tracing::warn!(%error, "a replaced segment's file stays until the log is opened again");
+                }
+            }
+        }
+    }
+}
+
+/// A batch and where it stands in its segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchPlace {
+    pub(crate) header: crate::record::BatchHeader,
+    pub(crate) position: u32,
+}
+
+/// Writes the index files of a segment at their exact length; no transaction index where it has no entry.
+pub(crate) fn write_index_files(place: &Place, base_offset: u64, state: FileState, indexes: &IndexBuilder) -> Result<Vec<Arc<dyn File>>> {
+    let contents = [
+        (FileKind::OffsetIndex, indexes.offset.as_bytes()),
+        (FileKind::TimeIndex, indexes.time.as_bytes()),
+        (FileKind::TxnIndex, indexes.txn.as_bytes()),
+    ];
+    let mut files = Vec::with_capacity(contents.len());
+    for (kind, bytes) in contents {
+        let path = place.path(base_offset, kind, state);
+        if kind == FileKind::TxnIndex && bytes.is_empty() {
+            place.remove(&path)?;
+        } else {
+            files.push(write_file(place, &path, bytes)?);
+        }
+    }
+    Ok(files)
+}
+
+/// Writes a whole small file under its name as a new file, so that a map of an older one stays whole.
+pub(crate) fn write_file(place: &Place, path: &Path, bytes: &[u8]) -> Result<Arc<dyn File>> {
+    place.remove(path)?;
+    let file = place.storage.open(path, OpenMode::CreateNew).map_err(|e| Error::io("create", path, e))?;
+    crate::storage::write_all_at(&*file, bytes, 0).map_err(|e| Error::io("write", path, e))?;
+    Ok(file)
+}
+
+fn read_lock<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
+    // A panic while holding it can't leave the indexes half changed in a way that matters: they are only hints.
+    lock.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,9 @@
+//! Tests of whole logs, in one binary.
+#![allow(clippy::disallowed_methods)] // they damage files behind the back of the engine
+
+mod appending;
+mod reading;
+mod recovering;
+mod support;
+mod swapping;
+mod trimming;

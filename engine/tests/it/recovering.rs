@@ -1,0 +1,238 @@
+//! Recovery: what a real Kafka makes of damaged directories, and where we differ on purpose.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use keeplog_engine::record::Record;
+use keeplog_engine::storage::{RealStorage, Storage};
+use keeplog_engine::{Durability, ErrorKind, Log, LogOptions, RecoveryMode};
+use keeplog_fixtures::{Set, cases, copy_dir, json};
+
+use crate::support::{all, contents, crash, disk, files, open, put, small};
+
+/// Opens a copy of a case as the data directory's only log, with the recovery point that Kafka was given.
+fn open_case(case: &Path, root: &Path, mode: RecoveryMode) -> keeplog_engine::Result<Log> {
+    let verdict = json(case.join("kafka.json"));
+    copy_dir(case.join("before"), root.join("t-0"));
+    let recovery_point = verdict["recovery_point"].as_u64().unwrap();
+    std::fs::write(root.join("recovery-point-offset-checkpoint"), format!("0\n1\nt 0 {recovery_point}\n")).unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
+    // Producers must not have expired: the clock of the case.
+    let storage: Arc<dyn Storage> = Arc::new(keeplog_engine::storage::FixedClock::new(storage, crate::support::T0 + 1000));
+    let options = LogOptions::new().segment_bytes(8192).index_interval_bytes(512).recovery_mode(mode).recovery_full_scan(true);
+    Log::open_with(storage, &root.join("t-0"), options)
+}
+
+/// Cases in which Kafka's outcome is not ours: see the README of the fixtures.
+const OURS: [&str; 8] = [
+    "11-active-magic-9",
+    "12-active-batch-twice",
+    "13-active-older-batch-again",
+    "14-sealed-bit",
+    "15-sealed-cut",
+    "16-sealed-missing",
+    "17-sealed-bit-below-recovery-point",
+    "18-sealed-cut-below-recovery-point",
+];
+
+#[test]
+fn damaged_directories_end_as_with_kafka() {
+    let mut checked = 0;
+    for case in cases(Set::Recovery) {
+        let name = case.file_name().unwrap().to_str().unwrap().to_owned();
+        if OURS.contains(&name.as_str()) || name == "31-txnindex-garbage" {
+            continue;
+        }
+        let root = tempfile::tempdir().unwrap();
+        let log = open_case(&case, root.path(), RecoveryMode::TruncateTail).unwrap_or_else(|e| panic!("{name}: {e:?}"));
+        let verdict = json(case.join("kafka.json"));
+        let report = log.recovery_report();
+        assert_eq!(report.damage, [], "{name}");
+        let offsets = (log.start_offset(), log.end_offset(), log.last_stable_offset());
+        let number = |field: &str| verdict[field].as_u64().unwrap();
+        assert_eq!(offsets, (number("log_start_offset"), number("log_end_offset"), number("last_stable_offset")), "{name}");
+        let segments: Vec<_> =
+            verdict["segments"].as_array().unwrap().iter().map(|s| (s["base"].as_u64().unwrap(), s["bytes"].as_u64().unwrap())).collect();
+        assert_eq!(report.segments, segments, "{name}");
+        log.batches_from(0).unwrap().for_each(|b| assert!(b.is_ok(), "{name}"));
+        checked += 1;
+    }
+    assert_eq!(checked, 25);
+}
+
+fn outcome(name: &str, mode: RecoveryMode) -> (Log, tempfile::TempDir) {
+    let case = cases(Set::Recovery).into_iter().find(|c| c.ends_with(name)).unwrap();
+    let root = tempfile::tempdir().unwrap();
+    let log = open_case(&case, root.path(), mode).unwrap();
+    (log, root)
+}
+
+#[test]
+fn offsets_that_go_back_are_cut_as_a_bad_tail() {
+    for name in ["12-active-batch-twice", "13-active-older-batch-again"] {
+        let (log, _root) = outcome(name, RecoveryMode::TruncateTail);
+        let report = log.recovery_report();
+        assert_eq!(log.end_offset(), 383, "{name}");
+        assert!(report.cut_bytes() > 0 && report.cuts[0].why.contains("was there before"), "{name}: {report}");
+        assert_eq!(report.segments[3], (296, 5981));
+    }
+}
+
+#[test]
+fn damage_in_sealed_segments_is_reported_and_kept() {
+    for (name, segment, bytes) in [
+        ("14-sealed-bit", 1, 8109),
+        ("15-sealed-cut", 1, 8104),
+        ("17-sealed-bit-below-recovery-point", 0, 8138),
+        ("18-sealed-cut-below-recovery-point", 0, 8133),
+    ] {
+        let (log, _root) = outcome(name, RecoveryMode::TruncateTail);
+        let report = log.recovery_report();
+        assert_eq!((log.end_offset(), report.cut_bytes(), report.damage.len()), (383, 0, 1), "{name}: {report}");
+        assert_eq!(report.segments.len(), 4);
+        assert_eq!(report.segments[segment].1, bytes, "{name}");
+        assert!(log.read_from(report.segments[segment].0).unwrap().any(|r| r.is_err()), "{name}: the damage is not passed over in silence");
+        let after = log.read_from(report.segments[segment + 1].0).unwrap();
+        assert!(after.map(Result::unwrap).count() > 50, "{name}: later segments can be read");
+        log.append(&[Record::new("k", "v")], Durability::Synced).unwrap();
+    }
+}
+
+#[test]
+fn salvage_cuts_where_kafka_cuts() {
+    for (name, end) in [("14-sealed-bit", 151), ("15-sealed-cut", 196)] {
+        let (log, _root) = outcome(name, RecoveryMode::Salvage);
+        let report = log.recovery_report();
+        assert_eq!((log.end_offset(), report.damage.len()), (end, 1), "{name}: {report}");
+        assert_eq!(log.read_from(0).unwrap().map(Result::unwrap).last().unwrap().offset() + 1, end, "{name}");
+    }
+}
+
+#[test]
+fn strict_changes_nothing() {
+    let case = cases(Set::Recovery).into_iter().find(|c| c.ends_with("05-active-last-batch-bit")).unwrap();
+    let root = tempfile::tempdir().unwrap();
+    let error = open_case(&case, root.path(), RecoveryMode::Strict).unwrap_err();
+    assert_eq!((error.kind(), error.position().is_some()), (ErrorKind::Corrupt, true));
+    for file in std::fs::read_dir(case.join("before")).unwrap() {
+        let name = file.unwrap().file_name();
+        assert_eq!(
+            std::fs::read(case.join("before").join(&name)).unwrap(),
+            std::fs::read(root.path().join("t-0").join(&name)).unwrap(),
+            "{name:?}"
+        );
+    }
+}
+
+#[test]
+fn a_missing_segment_is_reported() {
+    let (log, _root) = outcome("16-sealed-missing", RecoveryMode::TruncateTail);
+    let report = log.recovery_report();
+    assert_eq!((report.damage.len(), report.damage[0].offset), (1, 91), "{report}");
+    assert_eq!(log.end_offset(), 383);
+}
+
+#[test]
+fn an_unknown_format_at_the_end_is_kept_and_stops_appends() {
+    let (log, _root) = outcome("11-active-magic-9", RecoveryMode::TruncateTail);
+    let report = log.recovery_report();
+    assert_eq!((report.damage.len(), report.cut_bytes(), report.segments[3].1), (1, 0, 5981), "{report}");
+    assert!(report.read_only);
+    assert_eq!(log.append(&[Record::new("k", "v")], Durability::Buffered).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(log.read_from(0).unwrap().map(Result::unwrap).last().unwrap().offset() + 1, log.end_offset());
+}
+
+#[test]
+fn a_damaged_transaction_index_is_rebuilt() {
+    let (log, root) = outcome("31-txnindex-garbage", RecoveryMode::TruncateTail);
+    assert_eq!((log.end_offset(), log.last_stable_offset(), log.recovery_report().damage.len()), (383, 340, 0));
+    assert_eq!(std::fs::metadata(root.path().join("t-0/00000000000000000091.txnindex")).unwrap().len(), 102);
+}
+
+/// The last segments of a partition whose broker was killed: preallocated indexes, no clean mark.
+#[test]
+fn a_killed_brokers_partition_opens() {
+    let root = tempfile::tempdir().unwrap();
+    let source = keeplog_fixtures::unpack(Set::Killed);
+    let path = root.path().join("orders-0");
+    copy_dir(source.join("before"), &path);
+    let log = Log::open(&path, LogOptions::new()).unwrap();
+    assert_eq!(log.recovery_report().damage, []);
+    let records = log.read_from(log.start_offset()).unwrap().map(Result::unwrap).count();
+    assert!(records > 1000, "{records}");
+    log.close().unwrap();
+    let again = Log::open(&path, LogOptions::new()).unwrap();
+    assert!(again.recovery_report().clean);
+    assert_eq!(again.end_offset(), log.end_offset());
+}
+
+#[test]
+fn a_clean_close_needs_no_scan_and_a_crash_scans_from_the_recovery_point() {
+    let disk = disk();
+    let log = open(&disk, small());
+    for i in 0..100 {
+        log.append(&[Record::new(format!("k{i}"), "v".repeat(100))], Durability::Buffered).unwrap();
+    }
+    log.close().unwrap();
+    let log = open(&disk, small());
+    assert_eq!((log.recovery_report().clean, log.recovery_report().segments_scanned), (true, 0));
+    log.append(&[Record::new("k100", "v")], Durability::Synced).unwrap();
+    let image = crash(log, &disk);
+    let log = open(&image, small());
+    assert_eq!((log.recovery_report().clean, log.recovery_report().segments_scanned), (false, 1));
+    assert_eq!(all(&log).len(), 101);
+}
+
+/// C04 and C06: any fragment at the end is cut from the file itself, and the next append lands right behind what is sound.
+#[test]
+fn every_torn_tail_is_cut() {
+    let disk = disk();
+    let log = open(&disk, LogOptions::new());
+    log.append(&[Record::new("a", "1")], Durability::Synced).unwrap();
+    let whole = contents(&disk, "00000000000000000000.log");
+    log.append(&[Record::new("b", "2")], Durability::Synced).unwrap();
+    let image = crash(log, &disk);
+    let both = contents(&image, "00000000000000000000.log");
+    for cut in whole.len()..both.len() {
+        let image = std::sync::Arc::new(image.image());
+        put(&image, "00000000000000000000.log", &both[..cut]);
+        let log = open(&image, LogOptions::new());
+        assert_eq!((log.end_offset(), log.recovery_report().cut_bytes()), (1, (cut - whole.len()) as u64));
+        assert_eq!(contents(&image, "00000000000000000000.log"), whole);
+        log.append(&[Record::new("c", "3")], Durability::Synced).unwrap();
+        let again = crash(log, &image);
+        assert_eq!(all(&open(&again, LogOptions::new())), [(0, "a".into(), Some("1".into())), (1, "c".into(), Some("3".into()))]);
+    }
+}
+
+/// C15 and C16: indexes of any contents, or none, beside a sound log.
+#[test]
+fn damaged_and_missing_indexes_are_rebuilt() {
+    let disk = disk();
+    let log = open(&disk, small());
+    for i in 0..100 {
+        log.append(&[Record::new(format!("k{i}"), "v".repeat(100))], Durability::Buffered).unwrap();
+    }
+    log.close().unwrap();
+    let indexes: Vec<_> = files(&disk).into_iter().filter(|n| n.ends_with("index")).collect();
+    for name in indexes {
+        let good = contents(&disk, &name);
+        let mut damaged: Vec<Vec<u8>> =
+            vec![vec![0; good.len().max(24)], [&good[..], b"noise"].concat(), vec![0xff; 48], [&good[..], &good[..]].concat()];
+        if !good.is_empty() {
+            damaged.push(good[..good.len() - 1].to_vec());
+        }
+        for bytes in damaged {
+            let image = std::sync::Arc::new(disk.image());
+            put(&image, &name, &bytes);
+            let log = open(&image, small());
+            for offset in 0..100 {
+                assert_eq!(log.read_from(offset).unwrap().next().unwrap().unwrap().offset(), offset, "{name}");
+            }
+            assert_eq!(log.recovery_report().rebuilt.len(), 1, "{name}: {}", log.recovery_report());
+        }
+        let image = std::sync::Arc::new(disk.image());
+        image.remove_file(&crate::support::path(&name)).unwrap();
+        assert_eq!(all(&open(&image, small())).len(), 100, "without {name}");
+    }
+}
