@@ -110,7 +110,7 @@ impl Log {
     pub fn open_with(storage: Arc<dyn Storage>, path: &Path, options: LogOptions) -> Result<Self> {
         let (parent, topic_partition) = split_path(path)?;
         options.check()?;
-        let data_dir = Arc::new(DataDir::open(storage, parent)?);
+        let data_dir = Arc::new(DataDir::open_or_create(storage, parent)?);
         Self::open_owned(data_dir, &topic_partition, options, true)
     }
 
@@ -121,18 +121,21 @@ impl Log {
     }
 
     fn open_owned(data_dir: Arc<DataDir>, topic_partition: &TopicPartition, options: LogOptions, owns_data_dir: bool) -> Result<Self> {
-        let claim = data_dir.claim(topic_partition)?;
+        if !data_dir.partitions().contains(topic_partition) {
+            data_dir.create_partition(topic_partition)?;
+        }
+        let clean = data_dir.opened(topic_partition)?;
         let dir: Arc<Path> = data_dir.partition_path(topic_partition).into();
         let place = Place { storage: Arc::clone(data_dir.storage()), dir };
         let input = recovery::Input {
-            clean: claim.was_clean,
-            recovery_point: data_dir.recovery_point(topic_partition).unwrap_or(0),
-            start_offset: data_dir.log_start(topic_partition).unwrap_or(0),
+            clean,
+            recovery_point: data_dir.recovery_point(topic_partition),
+            start_offset: data_dir.log_start(topic_partition),
         };
         let opened = match recovery::open(&place, &options, input) {
             Ok(opened) => opened,
             Err(error) => {
-                data_dir.release(topic_partition, false);
+                data_dir.closed_unclean(topic_partition);
                 return Err(error);
             }
         };
@@ -212,6 +215,12 @@ impl Log {
         let mut writer = self.inner.writer();
         writer.producers.expire(now_ms, self.inner.options.producer_id_expiration_ms);
         writer.producers.active()
+    }
+
+    /// Brings what the data directory's checkpoints say of this log up to date, in memory: a checkpoint of the whole
+    /// directory makes it durable.
+    pub fn note_offsets(&self) {
+        self.inner.note_offsets();
     }
 
     /// Closes the log: everything is made durable, the active segment's indexes are written, a producer snapshot
@@ -316,16 +325,25 @@ impl Inner {
         self.rewriting.request_abort();
         let _turn = self.rewriting.enter();
         let result = self.close_files();
-        self.data_dir.set_log_start(&self.topic_partition, self.start_offset.load(Ordering::Acquire));
+        self.note_offsets();
         if result.is_ok() {
             self.data_dir.set_recovery_point(&self.topic_partition, self.end_offset.load(Ordering::Acquire));
+            self.data_dir.closed_clean(&self.topic_partition);
+        } else {
+            self.data_dir.closed_unclean(&self.topic_partition);
         }
-        self.data_dir.set_end_offset(&self.topic_partition, self.end_offset.load(Ordering::Acquire));
-        self.data_dir.release(&self.topic_partition, result.is_ok());
         if self.owns_data_dir {
-            return result.and(self.data_dir.close());
+            return result.and(self.data_dir.close().map(drop));
         }
         result
+    }
+
+    /// Tells the data directory's checkpoints where the log starts and ends.
+    fn note_offsets(&self) {
+        let start_offset = self.start_offset.load(Ordering::Acquire);
+        let first_base = self.segments.snapshot().all()[0].base_offset();
+        self.data_dir.set_log_start(&self.topic_partition, Some(start_offset).filter(|&start| start > first_base));
+        self.data_dir.set_high_watermark(&self.topic_partition, self.end_offset.load(Ordering::Acquire));
     }
 
     fn close_files(&self) -> Result<()> {

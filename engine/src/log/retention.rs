@@ -129,7 +129,7 @@ impl Inner {
         if offset <= self.start_offset.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.data_dir.set_log_start(&self.topic_partition, offset);
+        self.data_dir.set_log_start(&self.topic_partition, Some(offset));
         self.data_dir.write_checkpoints()?;
         self.start_offset.fetch_max(offset, Ordering::AcqRel);
         let mut writer = self.writer();
@@ -146,7 +146,9 @@ impl Inner {
         let set = self.segments.snapshot();
         let keep = if offset < set.all()[0].base_offset() { 0 } else { set.position_of(offset) + 1 };
         let active_base = set.all()[..keep].last().map_or(offset, |s| s.base_offset());
-        self.data_dir.lower_cleaner_offset(&self.topic_partition, active_base);
+        if self.data_dir.cleaner_offset(&self.topic_partition).is_some_and(|dirty| dirty > active_base) {
+            self.data_dir.set_cleaner_offset(&self.topic_partition, Some(active_base));
+        }
         self.data_dir.write_checkpoints()?;
         for segment in set.all()[keep..].iter().rev() {
             segment.hold_open()?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use keeplog_engine::record::Record;
 use keeplog_engine::storage::{RealStorage, Storage};
-use keeplog_engine::{Durability, ErrorKind, Log, LogOptions, RecoveryMode};
+use keeplog_engine::{DataDir, Durability, ErrorKind, Log, LogOptions, RecoveryMode, TopicPartition};
 use keeplog_fixtures::{Set, cases, copy_dir, json};
 
 use crate::support::{all, contents, crash, disk, files, open, put, small};
@@ -235,4 +235,20 @@ fn damaged_and_missing_indexes_are_rebuilt() {
         image.remove_file(&crate::support::path(&name)).unwrap();
         assert_eq!(all(&open(&image, small())).len(), 100, "without {name}");
     }
+}
+
+#[test]
+fn several_logs_of_one_directory_need_its_owner() {
+    let disk = disk();
+    let log = open(&disk, small());
+    let second = Log::open_with(Arc::clone(&disk) as Arc<dyn Storage>, Path::new("/data/u-0"), small());
+    assert_eq!(second.unwrap_err().kind(), ErrorKind::Locked);
+    log.close().unwrap();
+    let dir = Arc::new(DataDir::open(Arc::clone(&disk) as Arc<dyn Storage>, Path::new("/data")).unwrap());
+    let first = Log::open_in(&dir, &TopicPartition::new("t", 0).unwrap(), small()).unwrap();
+    let second = Log::open_in(&dir, &TopicPartition::new("u", 0).unwrap(), small()).unwrap();
+    assert!(Log::open_in(&dir, &TopicPartition::new("u", 0).unwrap(), small()).is_err(), "one handle's log at a time");
+    first.close().unwrap();
+    second.close().unwrap();
+    dir.close().unwrap();
 }
