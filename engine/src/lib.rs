@@ -5,6 +5,7 @@
 #![deny(unsafe_code)] // one exception: mapping sealed files, in storage/real.rs
 
 mod error;
+pub mod names;
 pub mod record;
 pub mod scan;
 pub mod storage;
