@@ -4,6 +4,7 @@
 //! cleaner, a consumer group or a command line exist, and it starts no thread.
 #![deny(unsafe_code)] // one exception: mapping sealed files, in storage/real.rs
 
+pub mod checkpoint;
 mod error;
 pub mod names;
 pub mod record;
