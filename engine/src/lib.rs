@@ -5,6 +5,7 @@
 #![deny(unsafe_code)] // one exception: mapping sealed files, in storage/real.rs
 
 pub mod checkpoint;
+pub mod data_dir;
 mod error;
 pub mod names;
 pub mod record;

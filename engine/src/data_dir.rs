@@ -1,0 +1,450 @@
+//! A data directory: the partition directories in it, who owns it, and what is remembered about them between runs.
+//!
+//! - One owner at a time: `.lock` is held from open to close, in a way that a broker respects.
+//! - The clean mark `.kafka_cleanshutdown` is removed, durably, before anything else is touched, and written only
+//!   by [`DataDir::close`], after the checkpoints, and only if every partition present is known to be clean. So a
+//!   crash at any moment, during opening too, leads to recovery the next time.
+//! - What a checkpoint says only ever saves work or hides what was deleted. One that can't be read counts as empty
+//!   and is reported in [`DataDir::warnings`]: it makes a start slower, never wrong.
+//!
+//! Dropping a data directory gives up the lock and leaves no mark.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::checkpoint::{self, Loaded, OffsetMap};
+use crate::names::{DirectoryName, DirectoryState, TopicPartition};
+use crate::storage::{EntryKind, FileLock, OpenMode, Storage, write_all_at};
+use crate::{Error, ErrorKind, Result};
+
+mod layout;
+mod removal;
+
+use layout::Layout;
+pub use layout::{Foreign, ForeignKind};
+
+const LOCK: &str = ".lock";
+const CLEAN_MARK: &str = ".kafka_cleanshutdown";
+const CLEAN_MARK_CONTENT: &[u8] = br#"{"version":0,"brokerEpoch":-1}"#;
+
+/// The four checkpoints of a data directory, in the order in which they are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Checkpoint {
+    RecoveryPoint,
+    LogStart,
+    HighWatermark,
+    Cleaner,
+}
+
+impl Checkpoint {
+    const ALL: [Self; 4] = [Self::RecoveryPoint, Self::LogStart, Self::HighWatermark, Self::Cleaner];
+
+    fn file_name(self) -> &'static str {
+        match self {
+            Self::RecoveryPoint => "recovery-point-offset-checkpoint",
+            Self::LogStart => "log-start-offset-checkpoint",
+            Self::HighWatermark => "replication-offset-checkpoint",
+            Self::Cleaner => "cleaner-offset-checkpoint",
+        }
+    }
+}
+
+/// Something found at open that did not stop it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// The file concerned.
+    pub path: PathBuf,
+    /// What is wrong with it and what follows.
+    pub detail: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.detail)
+    }
+}
+
+/// A data directory that this process owns. All methods may be called from any thread.
+#[derive(Debug)]
+pub struct DataDir {
+    storage: Arc<dyn Storage>,
+    path: PathBuf,
+    was_clean: bool,
+    warnings: Vec<Warning>,
+    state: Mutex<State>,
+    /// Held while checkpoints are written, so that two writers never share a working file. Taken before `state`.
+    written: Mutex<Written>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Set when closing begins: from then on nothing is opened and nothing is written any more but by the close itself.
+    closed: bool,
+    /// Given up at the end of the close.
+    lock: Option<Box<dyn FileLock>>,
+    partitions: BTreeMap<TopicPartition, Use>,
+    foreign: Vec<Foreign>,
+    offsets: [OffsetMap; 4],
+}
+
+/// What the checkpoint files hold now; `None` if that is not known or not sound.
+#[derive(Debug)]
+struct Written([Option<OffsetMap>; 4]);
+
+/// What has been done to a partition since the directory was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// Nothing: it is as clean as the directory was.
+    Untouched,
+    /// In use now.
+    Open,
+    /// Flushed and closed in order, or created and not used yet.
+    Clean,
+    /// Given up without being closed in order.
+    Unclean,
+}
+
+impl DataDir {
+    /// Opens an existing directory and takes possession of it. [`ErrorKind::Locked`] if another process, or another
+    /// handle of this one, owns it.
+    pub fn open(storage: Arc<dyn Storage>, path: &Path) -> Result<Self> {
+        let path = storage.canonicalize(path).map_err(|e| Error::io("open the data directory", path, e))?;
+        let lock = take_lock(&*storage, &path)?;
+        let was_clean = take_clean_mark(&*storage, &path)?;
+        let layout = Layout::read(&*storage, &path)?;
+        let mut warnings = Vec::new();
+        let written = Checkpoint::ALL.map(|which| load(&*storage, &path, which, &mut warnings));
+        let mut offsets = written.clone().map(Option::unwrap_or_default);
+        offsets.iter_mut().for_each(|offsets| offsets.retain(|name, _| layout.keeps_offsets_of(name)));
+        for warning in &warnings {
+            tracing::warn!(path = %warning.path.display(), "{}", warning.detail);
+        }
+        let state = State {
+            closed: false,
+            lock: Some(lock),
+            partitions: layout.live.into_iter().map(|name| (name, Use::Untouched)).collect(),
+            foreign: layout.foreign,
+            offsets,
+        };
+        Ok(Self { storage, path, was_clean, warnings, state: Mutex::new(state), written: Mutex::new(Written(written)) })
+    }
+
+    /// As [`DataDir::open`]; creates the directory, and those above it, durably if they are missing.
+    pub fn open_or_create(storage: Arc<dyn Storage>, path: &Path) -> Result<Self> {
+        create_dirs(&*storage, path)?;
+        Self::open(storage, path)
+    }
+
+    /// The absolute path, without links.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the directory lies on.
+    #[must_use]
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    /// What was wrong at open, in the order found.
+    #[must_use]
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// The partitions whose directories are there and have a valid name, ascending.
+    #[must_use]
+    pub fn partitions(&self) -> Vec<TopicPartition> {
+        self.state().partitions.keys().cloned().collect()
+    }
+
+    /// Everything else that was found in the directory at open, except the files that belong there.
+    #[must_use]
+    pub fn foreign(&self) -> Vec<Foreign> {
+        self.state().foreign.clone()
+    }
+
+    /// Path of a partition's directory, whether it exists or not.
+    #[must_use]
+    pub fn partition_path(&self, name: &TopicPartition) -> PathBuf {
+        self.path.join(name.directory_name())
+    }
+
+    /// Creates an empty partition directory, durably. `AlreadyExists` if the name is taken.
+    pub fn create_partition(&self, name: &TopicPartition) -> Result<()> {
+        const OP: &str = "create the partition directory";
+        let path = self.partition_path(name);
+        if layout::is_reserved(&name.directory_name()) {
+            return Err(Error::invalid(OP, "a broker keeps its own metadata under this name").at(&path));
+        }
+        drop(self.open_state()?);
+        // Entries of an earlier log of this name must be gone before the new one can be found beside them.
+        if self.written().0.iter().flatten().any(|offsets| offsets.contains_key(name)) {
+            self.write_checkpoints()?;
+        }
+        self.storage.create_dir(&path).map_err(|e| Error::io(OP, &path, e))?;
+        if let Err(cause) = self.storage.sync_dir(&self.path) {
+            let _ = self.storage.remove_dir(&path); // the first failure counts
+            return Err(Error::io("sync the data directory", &self.path, cause));
+        }
+        let mut state = self.open_state()?;
+        state.offsets.iter_mut().for_each(|offsets| _ = offsets.remove(name));
+        state.partitions.insert(name.clone(), Use::Clean);
+        Ok(())
+    }
+
+    /// Offset below which everything is on stable storage; 0 if nothing is known. It may lie outside the log: clamp.
+    #[must_use]
+    pub fn recovery_point(&self, name: &TopicPartition) -> u64 {
+        self.offset(Checkpoint::RecoveryPoint, name).unwrap_or(0)
+    }
+
+    /// First readable offset where that is above the base of the first segment; else 0.
+    #[must_use]
+    pub fn log_start(&self, name: &TopicPartition) -> u64 {
+        self.offset(Checkpoint::LogStart, name).unwrap_or(0)
+    }
+
+    /// End offset that the log's readers had seen, if known.
+    #[must_use]
+    pub fn high_watermark(&self, name: &TopicPartition) -> Option<u64> {
+        self.offset(Checkpoint::HighWatermark, name)
+    }
+
+    /// First dirty offset: everything below has been through the cleaner. `None`: nothing has.
+    #[must_use]
+    pub fn cleaner_offset(&self, name: &TopicPartition) -> Option<u64> {
+        self.offset(Checkpoint::Cleaner, name)
+    }
+
+    /// Sets [`DataDir::recovery_point`], in memory. Only after everything below `offset` was synced.
+    pub fn set_recovery_point(&self, name: &TopicPartition, offset: u64) {
+        self.set_offset(Checkpoint::RecoveryPoint, name, Some(offset));
+    }
+
+    /// Sets [`DataDir::log_start`], in memory; `None` if it is the base of the first segment.
+    pub fn set_log_start(&self, name: &TopicPartition, offset: Option<u64>) {
+        self.set_offset(Checkpoint::LogStart, name, offset);
+    }
+
+    /// Sets [`DataDir::high_watermark`], in memory.
+    pub fn set_high_watermark(&self, name: &TopicPartition, offset: u64) {
+        self.set_offset(Checkpoint::HighWatermark, name, Some(offset));
+    }
+
+    /// Sets [`DataDir::cleaner_offset`], in memory. Only after the swaps of the pass are durable.
+    pub fn set_cleaner_offset(&self, name: &TopicPartition, offset: Option<u64>) {
+        self.set_offset(Checkpoint::Cleaner, name, offset);
+    }
+
+    /// Makes what was set durable. Files that would not change are left alone. Entries of partitions that no longer
+    /// have a directory are dropped, all others are kept, opened or not.
+    pub fn write_checkpoints(&self) -> Result<()> {
+        let written = self.written();
+        drop(self.open_state()?);
+        self.write_changed(written)
+    }
+
+    /// Whether the partition's files can be trusted without recovery: the directory was closed in order and nobody
+    /// has opened the partition since, or it was closed in order since then.
+    #[must_use]
+    pub fn was_clean(&self, name: &TopicPartition) -> bool {
+        self.is_clean(self.state().partitions.get(name).copied())
+    }
+
+    /// Whether the directory as a whole was closed in order before this open.
+    #[must_use]
+    pub fn directory_was_clean(&self) -> bool {
+        self.was_clean
+    }
+
+    /// Notes that a partition is in use from now on, and returns what [`DataDir::was_clean`] said until now. `Locked`
+    /// if it is in use already, `NotFound` if it has no directory.
+    pub fn opened(&self, name: &TopicPartition) -> Result<bool> {
+        let mut state = self.open_state()?;
+        let Some(current) = state.partitions.get_mut(name) else {
+            let detail = "there is no such partition: create it first, or check the name";
+            return Err(Error::new(ErrorKind::NotFound, "open the log", detail).at(&self.partition_path(name)));
+        };
+        if *current == Use::Open {
+            let detail = "it is open in this process: close that log or share its handle";
+            return Err(Error::new(ErrorKind::Locked, "open the log", detail).at(&self.partition_path(name)));
+        }
+        let before = std::mem::replace(current, Use::Open);
+        Ok(self.is_clean(Some(before)))
+    }
+
+    /// Notes that a partition was flushed and closed in order.
+    pub fn closed_clean(&self, name: &TopicPartition) {
+        self.closed(name, Use::Clean);
+    }
+
+    /// Notes that a partition was given up without being closed in order: it must be recovered when it is opened again,
+    /// and the directory gets no mark.
+    pub fn closed_unclean(&self, name: &TopicPartition) {
+        self.closed(name, Use::Unclean);
+    }
+
+    /// Writes the checkpoints and then, if every partition present is known to be clean, the mark; gives up the lock.
+    /// Returns whether the mark was written. After an error the lock is given up as well, and there is no mark.
+    /// Partitions must be closed before: one that is still in use now counts as unclean.
+    pub fn close(&self) -> Result<bool> {
+        // What is closed later than this may have set offsets that the checkpoints miss, so it does not count.
+        let partitions = {
+            let mut state = self.open_state()?;
+            state.closed = true;
+            state.partitions.clone()
+        };
+        let closing = self.write_changed(self.written()).and_then(|()| self.write_clean_mark(&partitions));
+        self.state().lock = None;
+        closing
+    }
+
+    fn write_changed(&self, mut written: MutexGuard<'_, Written>) -> Result<()> {
+        let current = self.state().offsets.clone();
+        let layout = Layout::read(&*self.storage, &self.path)?;
+        for (which, mut offsets) in Checkpoint::ALL.into_iter().zip(current) {
+            offsets.retain(|name, _| layout.keeps_offsets_of(name));
+            let known = &mut written.0[which as usize];
+            if known.as_ref() == Some(&offsets) {
+                continue;
+            }
+            *known = None;
+            checkpoint::write_offsets(&*self.storage, &self.path.join(which.file_name()), &offsets)?;
+            *known = Some(offsets);
+        }
+        Ok(())
+    }
+
+    fn write_clean_mark(&self, partitions: &BTreeMap<TopicPartition, Use>) -> Result<bool> {
+        let layout = Layout::read(&*self.storage, &self.path)?;
+        let unclean = layout.live.iter().find(|name| !self.is_clean(partitions.get(name).copied()));
+        if let Some(unclean) = unclean.or(layout.aside.first().filter(|_| !self.was_clean)) {
+            tracing::info!(path = %self.path.display(), partition = %unclean, "closed without the clean mark");
+            return Ok(false);
+        }
+        let path = self.path.join(CLEAN_MARK);
+        let written = self.storage.open(&path, OpenMode::Truncate).and_then(|file| {
+            write_all_at(&*file, CLEAN_MARK_CONTENT, 0)?;
+            file.sync_data()?;
+            self.storage.sync_dir(&self.path)
+        });
+        if let Err(cause) = written {
+            let _ = self.storage.remove_file(&path); // the first failure counts
+            return Err(Error::io("write the clean mark", &path, cause));
+        }
+        Ok(true)
+    }
+
+    fn closed(&self, name: &TopicPartition, how: Use) {
+        // Only what is in use can be closed: a late call must not vouch for a log that somebody else left unclean.
+        if let Some(current) = self.state().partitions.get_mut(name).filter(|current| **current == Use::Open) {
+            *current = how;
+        }
+    }
+
+    fn is_clean(&self, partition: Option<Use>) -> bool {
+        match partition {
+            Some(Use::Untouched) => self.was_clean,
+            Some(Use::Clean) => true,
+            Some(Use::Open | Use::Unclean) | None => false,
+        }
+    }
+
+    fn offset(&self, which: Checkpoint, name: &TopicPartition) -> Option<u64> {
+        self.state().offsets[which as usize].get(name).copied()
+    }
+
+    fn set_offset(&self, which: Checkpoint, name: &TopicPartition, offset: Option<u64>) {
+        let offsets = &mut self.state().offsets[which as usize];
+        match offset {
+            Some(offset) => offsets.insert(name.clone(), offset),
+            None => offsets.remove(name),
+        };
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner) // every change to it is a single step
+    }
+
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner) // what a failed write leaves is marked as unknown
+    }
+
+    fn open_state(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.state();
+        if state.closed {
+            return Err(Error::new(ErrorKind::Closed, "use the data directory", "it was closed").at(&self.path));
+        }
+        Ok(state)
+    }
+}
+
+fn take_lock(storage: &dyn Storage, dir: &Path) -> Result<Box<dyn FileLock>> {
+    let path = dir.join(LOCK);
+    storage.lock(&path).map_err(|e| match e.kind() {
+        io::ErrorKind::WouldBlock => {
+            let detail = "another process, or another handle of this one, owns the data directory: close it there first";
+            Error::new(ErrorKind::Locked, "lock", detail).at(&path)
+        }
+        _ => Error::io("lock", &path, e),
+    })
+}
+
+/// Removes the mark and returns whether it was there. It must be gone for good before anything else happens: a crash
+/// from here on must not find it.
+fn take_clean_mark(storage: &dyn Storage, dir: &Path) -> Result<bool> {
+    let path = dir.join(CLEAN_MARK);
+    let was_there = match storage.remove_file(&path) {
+        Ok(()) => true,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => false,
+        Err(e) => return Err(Error::io("remove the clean mark", &path, e)),
+    };
+    // Also when it was not there: an earlier owner may have removed it without getting this far.
+    storage.sync_dir(dir).map_err(|e| Error::io("sync the data directory", dir, e))?;
+    Ok(was_there)
+}
+
+/// The entries of a checkpoint, or `None` with a warning.
+fn load(storage: &dyn Storage, dir: &Path, which: Checkpoint, warnings: &mut Vec<Warning>) -> Option<OffsetMap> {
+    let path = dir.join(which.file_name());
+    let consequence = match which {
+        Checkpoint::RecoveryPoint => "every log will be checked from its first segment on",
+        Checkpoint::LogStart => "records below a former start offset may be readable again",
+        Checkpoint::HighWatermark => "end offsets are taken from the logs",
+        Checkpoint::Cleaner => "every compacted log will be cleaned from its start on",
+    };
+    let reason = match checkpoint::read_offsets(storage, &path) {
+        Ok(Loaded::Malformed(malformed)) => malformed.to_string(),
+        Ok(sound) => return Some(sound.or_empty()),
+        Err(e) => format!("{e:?}"),
+    };
+    warnings.push(Warning { path, detail: format!("taken as empty ({reason}): {consequence}") });
+    None
+}
+
+fn create_dirs(storage: &dyn Storage, path: &Path) -> Result<()> {
+    match storage.metadata(path) {
+        Ok(_) => return Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(Error::io("look at", path, e)),
+    }
+    let above = path.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
+    if let Some(above) = above {
+        create_dirs(storage, above)?;
+    }
+    match storage.create_dir(path) {
+        Ok(()) => {}
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(()), // made by someone else meanwhile
+        Err(e) => return Err(Error::io("create", path, e)),
+    }
+    let above = above.unwrap_or(path);
+    storage.sync_dir(above).map_err(|e| Error::io("sync", above, e))
+}
+
+#[cfg(test)]
+mod tests;
