@@ -1,7 +1,11 @@
 //! Tests of the record format as a whole.
 
+mod arbitrary;
+mod edges;
 mod fixtures;
 mod golden;
+mod legacy;
+mod write;
 
 use super::*;
 

@@ -127,3 +127,6 @@ fn level_exists(codec: Codec, level: i32) -> bool {
         Codec::Zstd => zstd::levels().contains(&level),
     }
 }
+
+#[cfg(test)]
+mod tests;
