@@ -26,12 +26,8 @@ impl Log {
     pub fn apply_retention(&self) -> Result<RetentionReport> {
         let inner = &*self.inner;
         inner.check_writable("apply retention to")?;
-        if !inner.rewriting.try_take() {
-            return Ok(RetentionReport::default());
-        }
-        let result = inner.apply_retention();
-        inner.rewriting.leave();
-        result
+        let Some(_turn) = inner.rewriting.try_enter() else { return Ok(RetentionReport::default()) };
+        inner.apply_retention()
     }
 
     /// Raises the start offset to `offset`: earlier records can't be read any more, and segments wholly below it go

@@ -12,10 +12,15 @@ pub(crate) struct Turnstile {
 }
 
 impl Turnstile {
-    /// Takes the turn if nobody has it.
+    /// Takes the turn if nobody has it; the caller gives it back by [`Turnstile::leave`].
     pub(crate) fn try_take(&self) -> bool {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         !std::mem::replace(&mut *taken, true)
+    }
+
+    /// The turn if nobody has it.
+    pub(crate) fn try_enter(&self) -> Option<Turn<'_>> {
+        self.try_take().then_some(Turn(self))
     }
 
     /// Waits for the turn, asking the holder to give way.
