@@ -1,3 +1,5 @@
+mod broker;
+
 use std::io::ErrorKind as IoKind;
 
 use proptest::prelude::*;
