@@ -24,6 +24,9 @@ struct Progress {
     /// Everything below is on stable storage.
     synced_offset: u64,
     under_way: bool,
+    /// How often the log was truncated. A sync that a truncation overtook vouches for nothing: the offsets that it
+    /// covered may stand for other records by now.
+    truncations: u64,
 }
 
 /// What one sync covers.
@@ -36,17 +39,19 @@ pub(crate) struct SyncWork {
 
 impl SyncState {
     pub(crate) fn new(synced_offset: u64) -> Self {
-        Self { progress: Mutex::new(Progress { synced_offset, under_way: false }), changed: Condvar::new() }
+        Self { progress: Mutex::new(Progress { synced_offset, under_way: false, truncations: 0 }), changed: Condvar::new() }
     }
 
     pub(crate) fn synced_offset(&self) -> u64 {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).synced_offset
     }
 
-    /// After a truncation.
-    pub(crate) fn lower_to(&self, offset: u64) {
+    /// Before a truncation; `note` is told how far things are synced then.
+    pub(crate) fn lower_to(&self, offset: u64, note: impl FnOnce(u64)) {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         progress.synced_offset = progress.synced_offset.min(offset);
+        progress.truncations += 1;
+        note(progress.synced_offset);
     }
 }
 
@@ -73,14 +78,17 @@ impl Inner {
                 continue;
             }
             progress.under_way = true;
+            let truncations = progress.truncations;
             drop(progress);
             let result = self.lead_sync();
             progress = self.sync.progress.lock().unwrap_or_else(PoisonError::into_inner);
             progress.under_way = false;
             self.sync.changed.notify_all();
-            match result {
-                Ok(synced) => progress.synced_offset = progress.synced_offset.max(synced),
-                Err(error) => return Err(error),
+            let synced = result?;
+            if truncations == progress.truncations {
+                progress.synced_offset = progress.synced_offset.max(synced);
+                // Under the lock that a truncation lowers it under, so that it can't end above.
+                self.data_dir.set_recovery_point(&self.topic_partition, progress.synced_offset);
             }
         }
     }
@@ -88,7 +96,6 @@ impl Inner {
     fn lead_sync(&self) -> Result<u64> {
         let work = self.take_sync_work(&mut self.writer());
         self.run_sync_work(&work).map_err(|e| self.fail(e))?;
-        self.data_dir.set_recovery_point(&self.topic_partition, work.end_offset);
         Ok(work.end_offset)
     }
 

@@ -137,8 +137,7 @@ impl Inner {
 
     /// Later segments go first, newest first, so that a crash in between leaves a log without a hole.
     fn truncate(&self, writer: &mut Writer, offset: u64) -> Result<()> {
-        self.sync.lower_to(offset);
-        self.data_dir.set_recovery_point(&self.topic_partition, offset.min(self.sync.synced_offset()));
+        self.sync.lower_to(offset, |synced| self.data_dir.set_recovery_point(&self.topic_partition, synced));
         let set = self.segments.snapshot();
         let keep = if offset < set.all()[0].base_offset() { 0 } else { set.position_of(offset) + 1 };
         let active_base = set.all()[..keep].last().map_or(offset, |s| s.base_offset());
