@@ -1,0 +1,19 @@
+//! The records of Kafka's internal topics: `__consumer_offsets`, of 0.8.2 to 4.x, and `__transaction_state`.
+//!
+//! [`OffsetKey`] and [`OffsetValue`] read and write commits, fast and without a copy. [`DecodedRecord`] shows a
+//! record of any type. No I/O here, and no panic on any bytes: what comes from outside gives a [`DecodeError`].
+
+mod commit;
+mod decoded;
+mod error;
+mod schema;
+mod tree;
+mod wire;
+
+pub use commit::{OFFSET_KEY_V0, OFFSET_KEY_V1, OffsetKey, OffsetValue};
+pub use decoded::{DecodedKey, DecodedRecord, DecodedValue, InternalTopic, RecordType};
+pub use error::DecodeError;
+pub use tree::{Struct, Value, Versioned};
+
+#[cfg(test)]
+mod tests;
