@@ -20,7 +20,6 @@ pub const OFFSET_KEY_V1: i16 = 1;
 const NONE_I32: i32 = -1;
 const NONE_I64: i64 = -1;
 const TAG_TOPIC_ID: u32 = 0;
-const VALUE_VERSION_LATEST: i16 = 4;
 
 /// What a commit is for. The two key versions stand for the same thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,6 +79,9 @@ pub struct OffsetValue<'a> {
 }
 
 impl<'a> OffsetValue<'a> {
+    /// The highest version that is known, and the first in the flexible encoding.
+    pub const LATEST_VERSION: i16 = 4;
+
     /// Reads the value of a commit. Versions above 4 are read as 4, without its tagged fields; what else they hold
     /// is left out.
     pub fn decode(value: &'a [u8]) -> Result<Self, DecodeError> {
@@ -88,7 +90,7 @@ impl<'a> OffsetValue<'a> {
         if version < 0 {
             return Err(DecodeError::Version { version });
         }
-        let encoding = if version < VALUE_VERSION_LATEST { Encoding::Classic } else { Encoding::Flexible };
+        let encoding = if version < Self::LATEST_VERSION { Encoding::Classic } else { Encoding::Flexible };
         let offset = reader.i64()?;
         let leader_epoch = if version >= 3 { reader.i32()? } else { NONE_I32 };
         let metadata = reader.string(encoding)?.unwrap_or_default();
@@ -100,7 +102,7 @@ impl<'a> OffsetValue<'a> {
             metadata,
             commit_timestamp_ms,
             expire_timestamp_ms: (expire_timestamp_ms != NONE_I64).then_some(expire_timestamp_ms),
-            topic_id: if version == VALUE_VERSION_LATEST { topic_id(&mut reader)? } else { None },
+            topic_id: if version == Self::LATEST_VERSION { topic_id(&mut reader)? } else { None },
         })
     }
 
@@ -120,7 +122,7 @@ impl<'a> OffsetValue<'a> {
     #[must_use]
     pub fn encode(&self, out: &mut Vec<u8>) -> bool {
         let (start, version) = (out.len(), self.version());
-        let encoding = if version < VALUE_VERSION_LATEST { Encoding::Classic } else { Encoding::Flexible };
+        let encoding = if version < Self::LATEST_VERSION { Encoding::Classic } else { Encoding::Flexible };
         out.extend_from_slice(&version.to_be_bytes());
         out.extend_from_slice(&self.offset.to_be_bytes());
         if version >= 3 {

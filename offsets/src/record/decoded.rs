@@ -19,6 +19,12 @@ pub enum InternalTopic {
 }
 
 impl InternalTopic {
+    /// Whether the layout of the topic's keys of this type is known.
+    #[must_use]
+    pub fn knows(self, key_type: i16) -> bool {
+        self.schemas().iter().any(|schema| schema.key_type == key_type)
+    }
+
     fn schemas(self) -> &'static [RecordSchema] {
         match self {
             Self::ConsumerOffsets => OFFSETS,

@@ -15,5 +15,10 @@ pub use decoded::{DecodedKey, DecodedRecord, DecodedValue, InternalTopic, Record
 pub use error::DecodeError;
 pub use tree::{Struct, Value, Versioned};
 
+/// The version that every key and value starts with; a key's is its type.
+pub fn version_of(bytes: &[u8]) -> Result<i16, DecodeError> {
+    wire::Reader::new(bytes).i16()
+}
+
 #[cfg(test)]
 mod tests;

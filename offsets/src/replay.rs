@@ -1,0 +1,262 @@
+//! A partition of `__consumer_offsets` folded, record by record in the order of the log, into a cache.
+//!
+//! The rules are those of Kafka's coordinator since 3.7:
+//! - a plain commit is taken over, a transactional one waits for its producer's marker;
+//! - a commit marker makes waiting commits visible, except where a later record has been taken over meanwhile;
+//! - a tombstone, in a transaction or not, removes what is committed and whatever waits for the same place;
+//! - a negative offset is what clients take for "nothing committed", and so it is held here.
+//!
+//! Records of the groups themselves carry no offsets and are passed over; so are types of the future, counted.
+
+use std::sync::Arc;
+
+use hashbrown::{Equivalent, HashMap};
+use thiserror::Error;
+
+use crate::cache::{Commit, CommittedOffset, OffsetCache};
+use crate::record::{DecodeError, InternalTopic, OffsetKey, OffsetValue, version_of};
+
+/// The kind of batch that a record is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A batch of its own.
+    Plain,
+    /// A batch in a transaction of this producer.
+    Transaction {
+        /// The producer's id.
+        producer_id: i64,
+    },
+}
+
+/// How a transaction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// What it committed counts.
+    Commit,
+    /// As if it had never been.
+    Abort,
+}
+
+/// What a replay has met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct ReplayCounts {
+    /// Records of any kind, those of control batches left out.
+    pub records: u64,
+    /// Tombstones of commits.
+    pub tombstones: u64,
+    /// Records whose key is of a type not known here.
+    pub unknown_types: u64,
+    /// Commits whose value has a version above the known ones.
+    pub newer_values: u64,
+}
+
+/// A record that no coordinator can have written. Loading must not go on past it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the {part} of the record at offset {offset} cannot be read")]
+pub struct ReplayError {
+    /// The record.
+    pub offset: u64,
+    /// Which part of it.
+    pub part: RecordPart,
+    /// What is wrong with it.
+    pub source: DecodeError,
+}
+
+/// A part of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordPart {
+    /// The key.
+    Key,
+    /// The value.
+    Value,
+}
+
+impl std::fmt::Display for RecordPart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Key => "key",
+            Self::Value => "value",
+        })
+    }
+}
+
+/// A cache with what it needs to be carried on: commits that wait for the end of their transaction.
+#[derive(Debug, Default)]
+pub struct Replay {
+    cache: OffsetCache,
+    /// What waits for each place, at most once for a producer.
+    pending: HashMap<PendingKey, Vec<Pending>>,
+    /// The places that each producer's open transaction has commits for. Some may be in vain: a tombstone has
+    /// removed what waited there, though the transaction is still open.
+    open: HashMap<i64, Vec<PendingKey>>,
+    counts: ReplayCounts,
+}
+
+impl Replay {
+    /// At the start of a log.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What is committed so far.
+    #[must_use]
+    pub fn cache(&self) -> &OffsetCache {
+        &self.cache
+    }
+
+    /// What was met so far.
+    #[must_use]
+    pub fn counts(&self) -> ReplayCounts {
+        self.counts
+    }
+
+    /// Transactions with commits that have not ended.
+    #[must_use]
+    pub fn open_transactions(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Whether a commit for `key` waits for the end of its transaction.
+    #[must_use]
+    pub fn is_pending(&self, key: &OffsetKey<'_>) -> bool {
+        self.pending.contains_key(key)
+    }
+
+    /// Takes in the record at `offset`, which must be above all earlier ones. After an error nothing has changed.
+    pub fn record(&mut self, origin: Origin, offset: u64, key: Option<&[u8]>, value: Option<&[u8]>) -> Result<(), ReplayError> {
+        let in_key = |source| ReplayError { offset, part: RecordPart::Key, source };
+        let in_value = |source| ReplayError { offset, part: RecordPart::Value, source };
+        let key = key.ok_or(in_key(DecodeError::Null { at: 0 }))?;
+        let Some(place) = OffsetKey::decode(key).map_err(in_key)? else {
+            let known = InternalTopic::ConsumerOffsets.knows(version_of(key).map_err(in_key)?);
+            self.counts.records += 1;
+            self.counts.unknown_types += u64::from(!known);
+            return Ok(());
+        };
+        match value {
+            None => {
+                self.counts.tombstones += 1;
+                self.remove(&place);
+            }
+            Some(value) => {
+                let decoded = OffsetValue::decode(value).map_err(in_value)?;
+                self.counts.newer_values += u64::from(version_of(value).map_err(in_value)? > OffsetValue::LATEST_VERSION);
+                self.commit(origin, offset, &place, &decoded);
+            }
+        }
+        self.counts.records += 1;
+        Ok(())
+    }
+
+    /// Takes in the marker that ends the open transaction of a producer.
+    pub fn marker(&mut self, producer_id: i64, outcome: Outcome) {
+        for place in self.open.remove(&producer_id).unwrap_or_default() {
+            let key = place.as_key();
+            let Some(pending) = self.take_pending(&key, producer_id) else { continue };
+            match (outcome, pending.committed) {
+                (Outcome::Abort, _) => {}
+                (Outcome::Commit, Some(committed)) => {
+                    self.cache.apply_commit(&key, &committed.as_commit());
+                }
+                (Outcome::Commit, None) => {
+                    if self.cache.get(&key).is_some_and(|held| held.record_offset < pending.record_offset) {
+                        self.cache.remove(&key);
+                    }
+                }
+            }
+        }
+    }
+
+    fn commit(&mut self, origin: Origin, record_offset: u64, key: &OffsetKey<'_>, value: &OffsetValue<'_>) {
+        let commit = u64::try_from(value.offset).ok().map(|offset| Commit {
+            offset,
+            leader_epoch: value.leader_epoch,
+            metadata: value.metadata,
+            commit_timestamp_ms: value.commit_timestamp_ms,
+            expire_timestamp_ms: value.expire_timestamp_ms,
+            record_offset,
+        });
+        match (origin, commit) {
+            (Origin::Plain, Some(commit)) => {
+                self.cache.apply_commit(key, &commit);
+            }
+            (Origin::Plain, None) => {
+                self.cache.remove(key);
+            }
+            (Origin::Transaction { producer_id }, commit) => {
+                self.put_pending(key, Pending { producer_id, record_offset, committed: commit.map(Commit::to_owned) });
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &OffsetKey<'_>) {
+        self.cache.remove(key);
+        self.pending.remove(key);
+    }
+
+    fn put_pending(&mut self, key: &OffsetKey<'_>, pending: Pending) {
+        let place = PendingKey::from(key);
+        let waiting = self.pending.entry(place.clone()).or_default();
+        if let Some(earlier) = waiting.iter_mut().find(|p| p.producer_id == pending.producer_id) {
+            *earlier = pending;
+        } else {
+            self.open.entry(pending.producer_id).or_default().push(place);
+            waiting.push(pending);
+        }
+    }
+
+    fn take_pending(&mut self, key: &OffsetKey<'_>, producer_id: i64) -> Option<Pending> {
+        let waiting = self.pending.get_mut(key)?;
+        let index = waiting.iter().position(|p| p.producer_id == producer_id)?;
+        let taken = waiting.swap_remove(index);
+        if waiting.is_empty() {
+            self.pending.remove(key);
+        }
+        Some(taken)
+    }
+}
+
+/// A commit that waits.
+#[derive(Debug)]
+struct Pending {
+    producer_id: i64,
+    record_offset: u64,
+    /// `None` for a negative offset.
+    committed: Option<CommittedOffset>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PendingKey {
+    group: Arc<str>,
+    topic: Arc<str>,
+    partition: i32,
+}
+
+impl PendingKey {
+    fn as_key(&self) -> OffsetKey<'_> {
+        OffsetKey { group: &self.group, topic: &self.topic, partition: self.partition }
+    }
+}
+
+impl From<&OffsetKey<'_>> for PendingKey {
+    fn from(key: &OffsetKey<'_>) -> Self {
+        Self { group: key.group.into(), topic: key.topic.into(), partition: key.partition }
+    }
+}
+
+// Owned and borrowed keys must hash alike, so that one finds the other.
+impl std::hash::Hash for PendingKey {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.as_key().hash(state);
+    }
+}
+
+impl Equivalent<PendingKey> for OffsetKey<'_> {
+    fn equivalent(&self, owned: &PendingKey) -> bool {
+        *self == owned.as_key()
+    }
+}
+
+#[cfg(test)]
+mod tests;
