@@ -1,2 +1,5 @@
-//! Placeholder.
+//! Log compaction.
 #![forbid(unsafe_code)]
+
+mod dedup;
+mod hash;
