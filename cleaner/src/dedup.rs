@@ -32,6 +32,10 @@ pub(crate) struct Place {
     bucket: u32,
 }
 
+/// The set holds as many keys as it was made for, and was given another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
 /// The set of keys seen so far.
 #[derive(Debug)]
 pub(crate) struct DedupSet {
@@ -68,6 +72,11 @@ impl DedupSet {
         (bytes / BUCKET_BYTES).min(u64::from(u32::MAX)) * KEYS_PER_BUCKET
     }
 
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::from(self.buckets) * BUCKET_BYTES
+    }
+
     /// Keys in the set.
     pub(crate) fn len(&self) -> u64 {
         self.len
@@ -95,28 +104,28 @@ impl DedupSet {
         self.buckets
     }
 
-    /// Adds the key at `place`; returns whether it is new.
-    ///
-    /// # Panics
-    /// If the key is new and the set already holds its capacity.
+    /// Adds the key at `place`; returns whether it is new, or [`Full`] if it is and the set holds its capacity.
     #[inline]
-    pub(crate) fn insert(&mut self, place: Place) -> bool {
+    pub(crate) fn insert(&mut self, place: Place) -> Result<bool, Full> {
         let mut bucket = place.bucket;
-        loop {
+        let is_full = self.is_full();
+        for _ in 0..self.buckets {
             let words = self.bucket_mut(bucket);
             if words.contains(&place.tag) {
-                return false;
+                return Ok(false);
             }
             // Words are taken from the left: the first free one is where this bucket goes on.
             if let Some(free) = words.iter().position(|&word| word == 0) {
+                if is_full {
+                    return Err(Full);
+                }
                 words[free] = place.tag;
                 self.len += 1;
-                // The capacity leaves a quarter of the words free, so this loop and those of the searches end.
-                assert!(self.len <= self.capacity, "the dedup set was given more keys than it was made for");
-                return true;
+                return Ok(true);
             }
             bucket = self.after(bucket);
         }
+        Err(Full)
     }
 
     /// Whether the key at `place` is in the set.
@@ -182,12 +191,13 @@ mod tests {
         for i in 0..1000_u32 {
             let place = set.place(hasher.hash(&i.to_be_bytes()));
             assert!(!set.contains(place));
-            assert!(set.insert(place));
-            assert!(!set.insert(place));
+            assert_eq!(set.insert(place), Ok(true));
+            assert_eq!(set.insert(place), Ok(false));
             assert!(set.contains(place));
         }
         assert_eq!(set.len(), 1000);
         assert!(set.is_full());
+        assert_eq!(set.insert(set.place(hasher.hash(b"one more"))), Err(Full));
         set.clear();
         assert_eq!(set.len(), 0);
         assert!(!set.contains(set.place(hasher.hash(&7_u32.to_be_bytes()))));
@@ -213,7 +223,7 @@ mod tests {
         let hasher = KeyHasher::from_seed(2);
         let mut key = 0_u64;
         while set.len() < words {
-            set.insert(set.place(hasher.hash(&key.to_be_bytes())));
+            set.insert(set.place(hasher.hash(&key.to_be_bytes()))).unwrap();
             key += 1;
         }
         assert!(set.words[set.used.clone()].iter().all(|&word| word != 0));
@@ -222,6 +232,7 @@ mod tests {
         }
         for bucket in [0, set.buckets - 1] {
             assert!(!set.contains(Place { tag: u64::MAX, bucket }));
+            assert_eq!(set.insert(Place { tag: u64::MAX, bucket }), Err(Full));
         }
     }
 
@@ -230,8 +241,8 @@ mod tests {
         let mut set = DedupSet::with_capacity(10);
         let place = set.place(1_u128 << 127);
         assert!(!set.contains(place));
-        assert!(set.insert(place));
-        assert!(!set.insert(place));
+        assert_eq!(set.insert(place), Ok(true));
+        assert_eq!(set.insert(place), Ok(false));
     }
 
     /// A23: the chance of a mix-up, measured. With tags of `bits` bits the keys taken for duplicates wrongly are
@@ -248,7 +259,7 @@ mod tests {
                 for i in 0..KEYS {
                     let hash = hasher.hash(&i.to_be_bytes());
                     let shortened = (hash >> 64 << 64) | (hash & ((1 << bits) - 1));
-                    lost += u64::from(!set.insert(set.place(shortened)));
+                    lost += u64::from(!set.insert(set.place(shortened)).unwrap());
                 }
             }
             let chance = f64::from(bits).exp2().recip();
@@ -269,7 +280,8 @@ mod tests {
             let hasher = KeyHasher::from_seed(secret);
             set.clear();
             for i in 0..20_000_u32 {
-                assert!(set.insert(set.place(hasher.hash(format!("group-{} topic {} {}", i % 100, i / 100 % 20, i / 2000).as_bytes()))));
+                let key = format!("group-{} topic {} {}", i % 100, i / 100 % 20, i / 2000);
+                assert_eq!(set.insert(set.place(hasher.hash(key.as_bytes()))), Ok(true));
             }
         }
     }
@@ -283,7 +295,7 @@ mod tests {
             for (add, key) in keys {
                 let place = set.place(hasher.hash(&key.to_le_bytes()));
                 if add {
-                    prop_assert_eq!(set.insert(place), model.insert(key));
+                    prop_assert_eq!(set.insert(place), Ok(model.insert(key)));
                 } else {
                     prop_assert_eq!(set.contains(place), model.contains(&key));
                 }
