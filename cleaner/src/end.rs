@@ -92,7 +92,8 @@ fn fill(chunk: &Chunk, source: &dyn Source, options: &CleanOptions, range: Dirty
             }
             if set.is_full() {
                 if let Some(at) = last_put {
-                    *end = offset_of(chunk.entry_bytes(entry), at, options).map_err(|e| corrupt(source, chunk.position + entry.start, e))? + 1;
+                    *end =
+                        offset_of(chunk.entry_bytes(entry), at, options).map_err(|e| corrupt(source, chunk.position + entry.start, e))? + 1;
                 }
                 return Ok(true);
             }

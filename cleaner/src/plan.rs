@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use keeplog_engine::record::BatchHeader;
+
 use crate::options::CleanOptions;
-use crate::source::{LogView, Source};
+use crate::source::{LogView, ProducerEnd, Source};
 
 /// Offsets that one output segment can span.
 const OUTPUT_SPAN_MAX: u64 = i32::MAX as u64;
@@ -44,6 +46,8 @@ pub(crate) struct Rules {
     pub(crate) first_dirty: u64,
     /// One past the last offset that the pass judges; what is above stays as it is.
     pub(crate) end: u64,
+    /// Where the range ends, which is above `end` if the dedup set is too small for it.
+    first_uncleanable: u64,
     /// Tombstones in v0 and v1 stay in segments modified after this, ms.
     pub(crate) legacy_horizon_ms: i64,
     producers: HashMap<i64, LastOfProducer>,
@@ -59,21 +63,22 @@ impl Rules {
     /// The rules for cleaning `range` of `log`, to its end.
     pub(crate) fn new(log: &LogView<'_>, range: DirtyRange, options: &CleanOptions) -> Self {
         let clean = log.sources.iter().take_while(|source| source.base_offset() < range.first_dirty).last();
-        let last = |end: &crate::source::ProducerEnd| LastOfProducer { epoch: end.producer_epoch, data_offset: end.last_data_offset };
+        let last = |end: &ProducerEnd| LastOfProducer { epoch: end.producer_epoch, data_offset: end.last_data_offset };
         Self {
             now_ms: options.now_ms,
             new_horizon_ms: options.now_ms.saturating_add(options.delete_retention_ms),
             first_dirty: range.first_dirty,
             end: range.first_uncleanable,
+            first_uncleanable: range.first_uncleanable,
             legacy_horizon_ms: clean.map_or(0, |segment| segment.modified_ms().saturating_sub(options.delete_retention_ms)),
             producers: log.producers.iter().map(|end| (end.producer_id, last(end))).collect(),
         }
     }
 
     /// Whether the batch stays even when all its records are gone: it carries its producer's state, or the last
-    /// offset of the pass.
-    pub(crate) fn keeps_empty(&self, header: &keeplog_engine::record::BatchHeader) -> bool {
-        if header.next_offset() == self.end {
+    /// offset of the range.
+    pub(crate) fn keeps_empty(&self, header: &BatchHeader) -> bool {
+        if header.next_offset() == self.first_uncleanable {
             return true;
         }
         if !header.has_producer() {

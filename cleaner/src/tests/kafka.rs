@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::memory::{MemoryLog, Segment};
 use crate::options::CleanOptions;
+use crate::source::ProducerEnd;
 
 /// Directories written by the oracle's `clean-pairs` or `legacy`, to be checked beside the ones in the repository.
 const MORE_CASES: &str = "KEEPLOG_CLEANED_CASES";
@@ -42,6 +43,9 @@ fn check_all(cases: &[PathBuf], expected: usize) {
         let case = json(dir.join("case.json"));
         for (i, round) in case["rounds"].as_array().unwrap().iter().enumerate() {
             rounds += 1;
+            if kafka_mistakes_transactions(dir, i + 1, round) {
+                continue;
+            }
             if let Err(why) = check(dir, i + 1, &case, round) {
                 wrong.push(format!("{} round {}: {why}", dir.display(), i + 1));
             }
@@ -50,9 +54,21 @@ fn check_all(cases: &[PathBuf], expected: usize) {
     assert!(wrong.is_empty(), "{} of {rounds} rounds differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// Kafka's map is filled from the first dirty offset on, but it is told of every aborted transaction of that
+/// segment. One whose marker is before that offset never ends for it, and the producer's next transaction is taken
+/// for aborted too: its keys are missing from the map, and what they replace stays. Ours goes. (A pass that ends
+/// inside a segment, by a full map, leads there.)
+fn kafka_mistakes_transactions(dir: &Path, number: usize, round: &Value) -> bool {
+    let log = load(&dir.join(format!("before{number}")));
+    let first_dirty = round["first_dirty"].as_u64().unwrap();
+    let segment = log.segments.iter().rfind(|segment| segment.base <= first_dirty);
+    segment.is_some_and(|segment| segment.aborted.iter().any(|txn| txn.last_offset < first_dirty))
+}
+
 fn check(dir: &Path, number: usize, case: &Value, round: &Value) -> Result<(), String> {
     let number_of = |value: &Value, name: &str| value[name].as_u64().unwrap_or_else(|| panic!("{name} in {value}"));
     let mut log = load(&dir.join(format!("before{number}")));
+    take_settings(&mut log, round);
     let mut options = CleanOptions::new(round["now_ms"].as_i64().unwrap());
     options.first_dirty = number_of(round, "first_dirty");
     options.first_uncleanable = Some(number_of(round, "first_uncleanable"));
@@ -103,6 +119,24 @@ fn check(dir: &Path, number: usize, case: &Value, round: &Value) -> Result<(), S
     Ok(())
 }
 
+/// Modification times of the segments and the active producers (id, epoch, last data offset or -1), where a case
+/// says what Kafka had; a copied directory does not tell.
+fn take_settings(log: &mut MemoryLog, round: &Value) {
+    for segment in &mut log.segments {
+        if let Some(modified_ms) = round["mtimes"][segment.base.to_string()].as_i64() {
+            segment.modified_ms = modified_ms;
+        }
+    }
+    log.producers = round["producers"].as_array().map(|producers| {
+        let end = |producer: &Value| ProducerEnd {
+            producer_id: producer[0].as_i64().unwrap(),
+            producer_epoch: producer[1].as_i64().unwrap() as i16,
+            last_data_offset: producer[2].as_u64(),
+        };
+        producers.iter().map(end).collect()
+    });
+}
+
 /// The segments of a partition directory.
 fn load(dir: &Path) -> MemoryLog {
     let mut segments = Vec::new();
@@ -122,7 +156,7 @@ fn load(dir: &Path) -> MemoryLog {
         segment.aborted = TxnIndex::new(aborted).iter().map(|txn| txn.unwrap()).collect();
         segments.push(segment);
     }
-    MemoryLog { segments, last_stable_offset: None }
+    MemoryLog { segments, ..MemoryLog::default() }
 }
 
 fn same_batches(ours: &MemoryLog, theirs: &MemoryLog, dump: &[Value], before: &MemoryLog) -> Result<(), String> {
@@ -165,7 +199,7 @@ fn dump_line(base: u64, header: &BatchHeader, entry: &[u8], decoder: &mut Decode
         records.push(line);
     }
     json!({
-        "file": format!("{base:020}.log"), "magic": header.magic, "base": header.base_offset, "last": header.last_offset,
+        "file": format!("{base:020}.log"), "magic": header.magic, "base": decoder.base_offset(entry).unwrap(), "last": header.last_offset,
         "count": (header.magic == 2).then_some(header.count), "codec": header.codec().unwrap().name(),
         "ts_type": header.timestamp_type().name(), "max_ts": header.max_timestamp, "horizon": header.delete_horizon_ms(),
         "pid": header.producer_id, "epoch": header.producer_epoch, "seq": header.base_sequence,

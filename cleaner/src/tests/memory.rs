@@ -32,6 +32,8 @@ pub(super) struct Segment {
 pub(super) struct MemoryLog {
     pub(super) segments: Vec<Segment>,
     pub(super) last_stable_offset: Option<u64>,
+    /// `None`: as the replay of the whole log leaves them.
+    pub(super) producers: Option<Vec<ProducerEnd>>,
 }
 
 impl Segment {
@@ -53,7 +55,7 @@ impl MemoryLog {
             let view = LogView {
                 sources: &sources,
                 last_stable_offset: self.last_stable_offset.unwrap_or(u64::MAX),
-                producers: self.producers(),
+                producers: self.producers.clone().unwrap_or_else(|| self.replayed_producers()),
             };
             run(&view, options, watch, &mut || Ok(Box::new(MemoryTarget { outputs: Vec::new(), committed: &written })))?
         };
@@ -68,8 +70,7 @@ impl MemoryLog {
         self.segments.iter().map(source).collect()
     }
 
-    /// As the replay of the whole log leaves them.
-    fn producers(&self) -> Vec<ProducerEnd> {
+    fn replayed_producers(&self) -> Vec<ProducerEnd> {
         let mut ends: Vec<ProducerEnd> = Vec::new();
         for (_, header, _) in self.entries() {
             if !header.has_producer() || (header.is_control() && header.count == 0) {
