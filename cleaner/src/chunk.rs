@@ -71,6 +71,8 @@ pub(crate) struct Entry {
     pub(crate) start: u32,
     /// Its size, bytes.
     pub(crate) size: u32,
+    /// The offset after its last one.
+    pub(crate) next_offset: u64,
     /// Where its records begin in the chunk's probes; those of the next entry follow.
     pub(crate) probes: u32,
     /// Where its records begin in the chunk's bodies, if it was compressed.
@@ -231,6 +233,13 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
+    /// Offset of record `record` of an entry that was scanned.
+    pub(crate) fn offset_of(&mut self, chunk: &Chunk, entry: &Entry, record: usize) -> Result<u64, DecodeError> {
+        let found = self.decoder.records(chunk.entry_bytes(entry))?.nth(record);
+        // invariant: it was counted a moment ago, from the same bytes.
+        found.unwrap_or(Err(DecodeError::LeftOver(0))).map(|record| record.offset)
+    }
+
     fn entry(
         &mut self,
         header: &BatchHeader,
@@ -247,6 +256,7 @@ impl<'a> Scanner<'a> {
         chunk.entries.push(Entry {
             start,
             size: header.size,
+            next_offset: header.next_offset(),
             probes: chunk.probes.len() as u32,
             bodies: compressed.then_some(bodies),
             verdict,

@@ -20,58 +20,65 @@ pub(crate) enum Trust {
     Headers,
 }
 
-/// Ascending positions, from 0 to the size of the segment, that cut it into chunks of about `chunk_bytes`: more
-/// only where one entry is larger, or up to twice as many where the index offers no better place.
-pub(crate) fn cut(source: &dyn Source, file: &dyn File, chunk_bytes: u32, trust: Trust) -> Result<Vec<u32>> {
-    let size = source.size_bytes();
-    let mut cuts = vec![0];
-    if size <= chunk_bytes {
-        cuts.push(size);
-        cuts.dedup();
-        return Ok(cuts);
-    }
-    let mut known = match trust {
-        Trust::Indexes => source.index_positions()?,
-        Trust::Headers => Vec::new(),
-    };
-    if !known.is_sorted_by(|a, b| a < b) || known.last().is_some_and(|last| *last >= size) {
-        known.clear();
-    }
-    known.push(size);
-    let mut candidate = None;
-    for position in known {
-        let from = cuts[cuts.len() - 1];
-        if position - from <= chunk_bytes {
-            candidate = Some(position);
-            continue;
-        }
-        if let Some(best) = candidate.take() {
-            cuts.push(best);
-        }
-        let from = cuts[cuts.len() - 1];
-        if position - from <= chunk_bytes {
-            candidate = Some(position);
-        } else if position - from <= chunk_bytes.saturating_mul(2) {
-            cuts.push(position);
-        } else {
-            by_headers(source, file, from, position, chunk_bytes, &mut cuts)?;
-        }
-    }
-    cuts.extend(candidate);
-    Ok(cuts)
+/// Cuts segments into chunks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cutter {
+    /// About how many bytes a chunk has.
+    pub(crate) chunk_bytes: u32,
+    pub(crate) trust: Trust,
 }
 
-/// Cuts `from..to`, which the headers chain through, and adds the cuts, `to` included.
-fn by_headers(source: &dyn Source, file: &dyn File, from: u32, to: u32, chunk_bytes: u32, cuts: &mut Vec<u32>) -> Result<()> {
-    let mut walk = HeaderWalk::new(source, file, from, to);
-    let mut start = from;
-    while let Some((position, header)) = walk.next()? {
-        let end = position + header.size;
-        if end - start > chunk_bytes && position > start {
-            cuts.push(position);
-            start = position;
+impl Cutter {
+    /// Ascending positions, from 0 to the size of the segment, that cut it into chunks of about `chunk_bytes`: more
+    /// only where one entry is larger, or up to twice as many where the index offers no better place.
+    pub(crate) fn cut(self, source: &dyn Source, file: &dyn File) -> Result<Vec<u32>> {
+        let size = source.size_bytes();
+        let mut cuts = vec![0];
+        if size <= self.chunk_bytes {
+            cuts.push(size);
+            cuts.dedup();
+            return Ok(cuts);
         }
+        let mut known = match self.trust {
+            Trust::Indexes => source.index_positions()?,
+            Trust::Headers => Vec::new(),
+        };
+        if !known.is_sorted_by(|a, b| a < b) || known.last().is_some_and(|last| *last >= size) {
+            known.clear();
+        }
+        known.push(size);
+        let mut candidate = None;
+        for position in known {
+            if let Some(best) = candidate.take_if(|_| position - cuts[cuts.len() - 1] > self.chunk_bytes) {
+                cuts.push(best);
+            }
+            let from = cuts[cuts.len() - 1];
+            if position - from <= self.chunk_bytes {
+                candidate = Some(position).filter(|position| *position > from);
+            } else if position - from <= self.chunk_bytes.saturating_mul(2) {
+                cuts.push(position);
+            } else {
+                self.cut_by_headers(source, file, position, &mut cuts)?;
+            }
+        }
+        cuts.extend(candidate);
+        Ok(cuts)
     }
-    cuts.push(to);
-    Ok(())
+
+    /// Cuts from the last of `cuts` to `to` where the headers, which chain through to there, allow it.
+    fn cut_by_headers(self, source: &dyn Source, file: &dyn File, to: u32, cuts: &mut Vec<u32>) -> Result<()> {
+        let mut start = cuts[cuts.len() - 1];
+        let mut walk = HeaderWalk::new(source, file, start, to);
+        while let Some((position, header)) = walk.next()? {
+            if position + header.size - start > self.chunk_bytes && position > start {
+                cuts.push(position);
+                start = position;
+            }
+        }
+        cuts.push(to);
+        Ok(())
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,13 +3,11 @@
 //! full, and the pass judges nothing from there on. So does this one, at the same record.
 
 use keeplog_engine::Result;
-use keeplog_engine::record::{BatchHeader, DecodeError, Decoder};
 
-use crate::chunk::{Chunk, Marks, Scanner};
-use crate::cuts::{Trust, cut};
+use crate::chunk::{Chunk, Entry, Marks, Scanner};
+use crate::cuts::Cutter;
 use crate::dedup::DedupSet;
-use crate::options::CleanOptions;
-use crate::pass::{Halt, Meter};
+use crate::pass::Halt;
 use crate::plan::DirtyRange;
 use crate::source::{LogView, Source};
 use crate::walk::{HeaderWalk, Order, corrupt, corrupt_order};
@@ -52,27 +50,31 @@ pub(crate) fn keys_bound(log: &LogView<'_>, range: DirtyRange, capacity: u64) ->
 }
 
 /// One past the last offset that Kafka's map would take with the capacity of `set`, walking forward through the
-/// dirty section. `scanner` must go by rules that end at the first uncleanable offset. Leaves `set` filled.
+/// dirty section. `scanner` must go by rules that end at the first uncleanable offset; `before` is told of every
+/// read. Leaves `set` filled.
 pub(crate) fn pass_end(
     log: &LogView<'_>,
     range: DirtyRange,
-    options: &CleanOptions,
-    trust: Trust,
+    cutter: Cutter,
     scanner: &mut Scanner<'_>,
     set: &mut DedupSet,
-    meter: &Meter<'_>,
+    before: &dyn Fn(u32) -> Result<(), Halt>,
 ) -> Result<u64, Halt> {
     let mut chunk = Chunk::default();
     let mut end = range.first_dirty;
     for (source, next_base) in dirty(log, range) {
         let file = source.file()?;
-        let cuts = cut(source, &*file, options.chunk_bytes, trust)?;
+        let cuts = cutter.cut(source, &*file)?;
         let mut first = source.base_offset();
         for bounds in cuts.windows(2) {
-            meter.before(bounds[1] - bounds[0])?;
+            before(bounds[1] - bounds[0])?;
             scanner.scan(source, &*file, (bounds[0], bounds[1]), Order::new(first, next_base), &mut chunk)?;
             first = chunk.next_offset;
-            if fill(&chunk, source, options, range, set, &mut end)? {
+            if let Some((entry, last_put)) = fill(&chunk, range, set, &mut end) {
+                if let Some(record) = last_put {
+                    let position = chunk.position + entry.start;
+                    end = scanner.offset_of(&chunk, &entry, record).map_err(|e| corrupt(source, position, e))? + 1;
+                }
                 return Ok(end);
             }
         }
@@ -82,36 +84,26 @@ pub(crate) fn pass_end(
     Ok(end)
 }
 
-/// Puts the keys of `chunk` into `set` and moves `end` behind what was put; returns whether the set was full.
-fn fill(chunk: &Chunk, source: &dyn Source, options: &CleanOptions, range: DirtyRange, set: &mut DedupSet, end: &mut u64) -> Result<bool> {
+/// Puts the keys of `chunk` into `set`, and moves `end` behind each entry that was put as a whole. If a key comes when
+/// the set is full: its entry, and which record of that was the last one put.
+fn fill(chunk: &Chunk, range: DirtyRange, set: &mut DedupSet, end: &mut u64) -> Option<(Entry, Option<usize>)> {
     for (i, entry) in chunk.entries.iter().enumerate() {
         let mut last_put = None;
-        for (at, probe) in chunk.probes_of(i).iter().enumerate() {
+        for (record, probe) in chunk.probes_of(i).iter().enumerate() {
             if !probe.marks.has(Marks::KEYED) || probe.marks.has(Marks::ASKS) {
                 continue;
             }
+            // Kafka asks this before each key, even one that is there already.
             if set.is_full() {
-                if let Some(at) = last_put {
-                    *end =
-                        offset_of(chunk.entry_bytes(entry), at, options).map_err(|e| corrupt(source, chunk.position + entry.start, e))? + 1;
-                }
-                return Ok(true);
+                return Some((*entry, last_put));
             }
             // Not full, so there is room whether the key is new or not.
             let _ = set.insert(probe.place);
-            last_put = Some(at);
+            last_put = Some(record);
         }
-        let header = BatchHeader::parse(chunk.entry_bytes(entry)).map_err(|e| corrupt(source, chunk.position + entry.start, e))?;
-        if header.last_offset >= range.first_dirty {
-            *end = header.next_offset();
+        if entry.next_offset > range.first_dirty {
+            *end = entry.next_offset;
         }
     }
-    Ok(false)
-}
-
-/// Offset of record `at` of an entry, which was decoded a moment ago and has that many.
-fn offset_of(entry: &[u8], at: usize, options: &CleanOptions) -> Result<u64, DecodeError> {
-    let mut decoder = Decoder::new(options.batch_bytes_max);
-    let record = decoder.records(entry)?.nth(at);
-    record.unwrap_or(Err(DecodeError::LeftOver(0))).map(|record| record.offset)
+    None
 }

@@ -48,9 +48,9 @@ pub(crate) struct LogView<'a> {
 }
 
 impl<'a> LogView<'a> {
-    /// The segments that may be cleaned.
-    pub(crate) fn sealed(&self) -> &'a [Box<dyn Source + 'a>] {
-        self.sources.split_last().map_or(&[], |(_, sealed)| sealed)
+    /// Where the segment after place `i` begins: above every offset of that one.
+    pub(crate) fn next_base(&self, i: usize) -> u64 {
+        self.sources.get(i + 1).map_or(u64::MAX, |next| next.base_offset())
     }
 
     /// Base offset of the active segment; 0 for a log without segments.

@@ -2,13 +2,17 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use keeplog_engine::record::{BatchHeader, Codec, Decoder};
+use keeplog_engine::storage::{MemoryStorage, OpenMode, Storage, read_exact_at, write_all_at};
+use keeplog_engine::{Log, LogOptions};
 use keeplog_fixtures::{Set, cases, dump_lines, json};
 use keeplog_index::{OffsetIndex, TxnIndex};
 use serde_json::{Value, json};
 
 use super::memory::{MemoryLog, Segment};
+use crate::clean;
 use crate::options::CleanOptions;
 use crate::source::ProducerEnd;
 
@@ -52,6 +56,65 @@ fn check_all(cases: &[PathBuf], expected: usize) {
         }
     }
     assert!(wrong.is_empty(), "{} of {rounds} rounds differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Opens the directory as a log, cleans it, and compares its files with `cleaned`; then opens them once more.
+fn same_in_a_real_log(dir: &Path, number: usize, before: &MemoryLog, cleaned: &MemoryLog, options: &CleanOptions) -> Result<(), String> {
+    let storage = MemoryStorage::new();
+    storage.set_now_ms(options.now_ms);
+    let path = Path::new("/data/t-0");
+    storage.create_dir(Path::new("/data")).unwrap();
+    storage.create_dir(path).unwrap();
+    // As after a clean stop, so that the transaction indexes are taken as they are.
+    storage.open(Path::new("/data/.kafka_cleanshutdown"), OpenMode::CreateNew).unwrap();
+    let active = format!("{:020}", before.segments.last().unwrap().base);
+    for entry in fs::read_dir(dir.join(format!("before{number}"))).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if name.starts_with(&active) && name.ends_with("index") && !name.ends_with(".txnindex") {
+            continue; // preallocated: the directory was copied from a running Kafka
+        }
+        let target = path.join(entry.file_name());
+        let file = storage.open(&target, OpenMode::CreateNew).unwrap();
+        write_all_at(&*file, &fs::read(entry.path()).unwrap(), 0).unwrap();
+        let base = target.file_stem().unwrap().to_str().unwrap().parse();
+        let segment = before.segments.iter().find(|segment| Ok(segment.base) == base);
+        storage.set_modified(&target, segment.map_or(1, |segment| segment.modified_ms)).unwrap();
+    }
+    let log_options = LogOptions::new().index_interval_bytes(512).segment_index_bytes(16384).producer_id_expiration_ms(i64::MAX);
+    let log = Log::open_with(Arc::new(storage.clone()), path, log_options.clone()).map_err(|e| format!("{e:?}"))?;
+    clean(&log, &CleanOptions { dry_run: true, ..options.clone() }, &()).map_err(|e| format!("{e:?}"))?;
+    let bases = |log: &Log| log.segments().all().iter().map(|segment| segment.base_offset()).collect::<Vec<_>>();
+    if !bases(&log).iter().eq(before.segments.iter().map(|segment| &segment.base)) {
+        return Err("a dry run changed the segments".to_owned());
+    }
+    let end_offset = log.end_offset();
+    let report = clean(&log, options, &()).map_err(|e| format!("{e:?}"))?;
+    log.close().map_err(|e| format!("{e:?}"))?;
+
+    for segment in &cleaned.segments {
+        let file = storage.open(&path.join(format!("{:020}.txnindex", segment.base)), OpenMode::Read);
+        let bytes = file.map(|file| file.map(file.len().unwrap()).unwrap()).unwrap_or_default();
+        if !TxnIndex::new(bytes).iter().map(|txn| txn.unwrap()).eq(segment.aborted.iter().copied()) {
+            return Err(format!("transaction index of segment {}", segment.base));
+        }
+    }
+    let read = |segment: &Arc<keeplog_engine::Segment>| {
+        let mut bytes = vec![0; segment.size_bytes() as usize];
+        read_exact_at(&*segment.file().unwrap(), &mut bytes, 0).unwrap();
+        bytes
+    };
+    let reopened = Log::open_with(Arc::new(storage.clone()), path, log_options.recovery_full_scan(true)).map_err(|e| format!("{e:?}"))?;
+    if bases(&reopened) != cleaned.segments.iter().map(|segment| segment.base).collect::<Vec<_>>() {
+        return Err(format!("segments {:?} after {report}", bases(&reopened)));
+    }
+    if !reopened.segments().all().iter().map(read).eq(cleaned.segments.iter().map(|segment| segment.log.clone())) {
+        return Err("bytes differ".to_owned());
+    }
+    if reopened.end_offset() != end_offset {
+        return Err(format!("the end offset went from {end_offset} to {}", reopened.end_offset()));
+    }
+    Ok(())
 }
 
 /// Kafka's map is filled from the first dirty offset on, but it is told of every aborted transaction of that
@@ -104,6 +167,8 @@ fn check(dir: &Path, number: usize, case: &Value, round: &Value) -> Result<(), S
     if !recompressed && report.bytes_kept != number_of(round, "bytes_written") {
         return Err(format!("bytes_kept is {} for {}", report.bytes_kept, round["bytes_written"]));
     }
+
+    same_in_a_real_log(dir, number, &before, &log, &options).map_err(|why| format!("as a real log: {why}"))?;
 
     // One chunk a segment, and the indexes forgotten: the same.
     for (chunk_bytes, forget) in [(1 << 20, false), (600, true)] {

@@ -12,7 +12,7 @@ use keeplog_engine::storage::File;
 use keeplog_index::AbortedTxn;
 
 use crate::options::{CleanOptions, CleanReport, Watch};
-use crate::pass::{GroupOutput, Target, run};
+use crate::pass::{Approach, GroupOutput, Ran, Target, run};
 use crate::source::{LogView, ProducerEnd, Source};
 
 /// One segment.
@@ -49,15 +49,23 @@ impl MemoryLog {
     }
 
     pub(super) fn clean_watched(&mut self, options: &CleanOptions, watch: &dyn Watch) -> Result<CleanReport> {
-        let written = Mutex::new(Vec::new());
-        let report = {
+        options.check()?;
+        let mut approach = Approach::default();
+        let (report, written) = loop {
+            let written = Mutex::new(Vec::new());
             let sources = self.sources();
             let view = LogView {
                 sources: &sources,
                 last_stable_offset: self.last_stable_offset.unwrap_or(u64::MAX),
                 producers: self.producers.clone().unwrap_or_else(|| self.replayed_producers()),
             };
-            run(&view, options, watch, &mut || Ok(Box::new(MemoryTarget { outputs: Vec::new(), committed: &written })))?
+            match run(&view, options, watch, approach, Box::new(MemoryTarget { outputs: Vec::new(), committed: &written }))? {
+                Ran::Done(report) => break (report, written),
+                Ran::Again(next) => {
+                    assert_ne!(next, approach);
+                    approach = next;
+                }
+            }
         };
         for (sources, output) in written.into_inner().unwrap() {
             self.segments.splice(sources, [output]);
