@@ -38,6 +38,7 @@ mod hash;
 mod options;
 mod pass;
 mod plan;
+pub mod schedule;
 mod source;
 mod transactions;
 mod walk;
