@@ -1,2 +1,50 @@
-//! Placeholder.
+//! Log compaction: of every key, the newest record stays.
+//!
+//! The rules are those of Apache Kafka's log cleaner, record for record; the way is another one. Kafka reads the
+//! dirty section into a map of key to newest offset, then copies the whole log past that map. Here the log is
+//! read once, newest first: the first record met of a key is the one that stays, so a set of the keys seen so far
+//! is all the memory it takes, and what survives is written from the buffer that it was read into.
+//!
+//! ```text
+//! plan        range, groups of segments that become one, what stays whatever its key    plan, end
+//! chunk       a piece of a segment: read, checksums verified, decoded, keys hashed      cuts, chunk, hash
+//! decide      newest to oldest, records in reverse: a key seen before is dead           decide, dedup
+//! emit        whole batches verbatim, dead ones not at all, mixed ones written again    emit
+//! swap        outputs on stable storage, then put in place, oldest first                pass, clean
+//! ```
+//! What only older data can tell (which transactions were aborted, which of their markers are still needed) is
+//! settled by one ascending walk over batch headers, and only in logs that hold transactions: `transactions`.
+//!
+//! Differences from Kafka's cleaner, all of them on purpose:
+//! - A batch with a damaged checksum stops the pass. Kafka copies it, or writes it again under a fresh checksum.
+//! - Two keys are never taken for one by a hash that somebody prepared: the hash has a secret for each pass.
+//! - A segment that loses nothing, and is not merged, is left untouched. Kafka writes it again.
+//! - Where a pass begins inside a segment, Kafka can take a committed transaction for an aborted one while it fills
+//!   its map, and keeps records that newer ones have replaced. Here they go.
+//! - A record dated in the future delays nothing (see [`schedule`]).
+//!
+//! This crate knows no file names, no order of syncs and no crash recovery: it sees segments, and the engine's
+//! guard to replace them. It starts no thread and reads no clock but the log's storage.
 #![forbid(unsafe_code)]
+
+mod chunk;
+mod clean;
+mod cuts;
+mod decide;
+mod dedup;
+mod emit;
+mod end;
+mod hash;
+mod options;
+mod pass;
+mod plan;
+pub mod schedule;
+mod source;
+mod transactions;
+mod walk;
+
+pub use clean::clean;
+pub use options::{CleanOptions, CleanOutcome, CleanReport, Progress, Watch};
+
+#[cfg(test)]
+mod tests;

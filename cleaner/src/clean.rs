@@ -1,0 +1,197 @@
+//! One pass over a real log: its segments as sources, a rewrite of them as the target.
+
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use keeplog_engine::storage::{File, OpenMode, Storage, read_full_at};
+use keeplog_engine::{Error, ErrorKind, Log, Result, Rewrite, SealedOutput, Segment, SegmentSet};
+use keeplog_index::{AbortedTxn, TxnIndex};
+
+use crate::options::{CleanOptions, CleanReport, Watch};
+use crate::pass::{Approach, GroupOutput, Ran, Target, run};
+use crate::source::{LogView, ProducerEnd, Source};
+use crate::walk::OP;
+
+/// Cleans `log` once: of every key in the range, only the newest record stays, and what Kafka's cleaner keeps
+/// beside it. Appends and reads go on meanwhile; they see the old segments until all new ones are finished.
+///
+/// The caller keeps [`CleanReport::new_dirty`] for the next pass ([`keeplog_engine::DataDir::set_cleaner_offset`]).
+/// A pass that fails or is stopped leaves the log as it was. (A failure of the swap itself, which is a handful of
+/// renames, leaves what the next open completes.)
+///
+/// What survives of one output segment is held in memory until that segment is written: up to
+/// `segment_bytes` of the options. This is a limit of this version.
+///
+/// # Errors
+/// - `InvalidInput` for options that can't work, before anything is touched.
+/// - `Locked` while another rewrite or a truncation of this log is under way.
+/// - `Corrupt`, naming file and position, for a batch whose checksum or contents are damaged. Unlike Kafka's
+///   cleaner, this one never writes damaged bytes under a fresh checksum.
+/// - `StorageFull` and `Io` from reading sources and writing outputs.
+pub fn clean(log: &Log, options: &CleanOptions, watch: &dyn Watch) -> Result<CleanReport> {
+    options.check()?;
+    let began = log.storage().monotonic();
+    let mut approach = Approach::default();
+    loop {
+        match attempt(log, options, watch, approach)? {
+            Ran::Done(report) => {
+                let seconds = log.storage().monotonic().saturating_sub(began).as_secs_f64();
+                return Ok(CleanReport { seconds, ..report });
+            }
+            // There are two things to learn, and each is learned once.
+            Ran::Again(next) => approach = next,
+        }
+    }
+}
+
+fn attempt(log: &Log, options: &CleanOptions, watch: &dyn Watch, approach: Approach) -> Result<Ran> {
+    if options.dry_run {
+        return attempt_on(log, &log.segments(), options, watch, approach, Box::new(NoTarget));
+    }
+    let rewrite = log.begin_rewrite()?;
+    let segments = Arc::clone(rewrite.sources());
+    attempt_on(log, &segments, options, watch, approach, Box::new(RewriteTarget { rewrite, outputs: Vec::new() }))
+}
+
+fn attempt_on(
+    log: &Log,
+    segments: &SegmentSet,
+    options: &CleanOptions,
+    watch: &dyn Watch,
+    approach: Approach,
+    target: Box<dyn Target + '_>,
+) -> Result<Ran> {
+    let source = |segment: &Arc<Segment>| -> Result<Box<dyn Source>> { Ok(Box::new(LogSource::new(segment, log.storage())?)) };
+    let sources = segments.all().iter().map(source).collect::<Result<Vec<_>>>()?;
+    let producers = log.active_producers().into_iter().map(|producer| ProducerEnd {
+        producer_id: producer.id,
+        producer_epoch: producer.epoch,
+        last_data_offset: producer.last_data_offset,
+    });
+    let view = LogView { sources: &sources, last_stable_offset: log.last_stable_offset(), producers: producers.collect() };
+    run(&view, options, watch, approach, target)
+}
+
+/// A segment of a log, as large as it was when the pass began.
+struct LogSource {
+    segment: Arc<Segment>,
+    storage: Arc<dyn Storage>,
+    path: PathBuf,
+    size_bytes: u32,
+    modified_ms: i64,
+}
+
+impl LogSource {
+    fn new(segment: &Arc<Segment>, storage: &Arc<dyn Storage>) -> Result<Self> {
+        let path = segment.path();
+        let size = segment.size_bytes();
+        let size_bytes = u32::try_from(size).ok().filter(|size| i32::try_from(*size).is_ok()).ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, OP, format!("{size} bytes are more than the 2147483647 that a segment may have")).at(&path)
+        })?;
+        let modified_ms = segment.modified_ms()?;
+        Ok(Self { segment: Arc::clone(segment), storage: Arc::clone(storage), path, size_bytes, modified_ms })
+    }
+}
+
+impl Source for LogSource {
+    fn base_offset(&self) -> u64 {
+        self.segment.base_offset()
+    }
+
+    fn size_bytes(&self) -> u32 {
+        self.size_bytes
+    }
+
+    fn offset_index_bytes(&self) -> u32 {
+        self.segment.offset_index_bytes()
+    }
+
+    fn time_index_bytes(&self) -> u32 {
+        self.segment.time_index_bytes()
+    }
+
+    fn modified_ms(&self) -> i64 {
+        self.modified_ms
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn file(&self) -> Result<Arc<dyn File>> {
+        self.segment.file()
+    }
+
+    fn index_positions(&self) -> Result<Vec<u32>> {
+        Ok(self.segment.offset_entries()?.into_iter().map(|entry| entry.position).collect())
+    }
+
+    fn aborted_txns(&self) -> Result<Vec<AbortedTxn>> {
+        let path = self.path.with_extension("txnindex");
+        let file = match self.storage.open(&path, OpenMode::Read) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(Error::io(OP, &path, e)),
+        };
+        let read = || {
+            let len = usize::try_from(file.len()?).map_err(io::Error::other)?;
+            let mut bytes = vec![0; len];
+            let read = read_full_at(&*file, &mut bytes, 0)?;
+            bytes.truncate(read);
+            Ok(bytes)
+        };
+        let bytes = read().map_err(|e| Error::io(OP, &path, e))?;
+        let all = TxnIndex::new(bytes).iter().collect::<Result<Vec<_>, _>>();
+        all.map_err(|e| Error::corrupt(OP, &path, 0, format!("{e}; run verify")).caused_by(e))
+    }
+}
+
+/// Outputs on stable storage under temporary names, until all are there.
+struct RewriteTarget {
+    rewrite: Rewrite,
+    /// With the places of their sources; newest first.
+    outputs: Vec<(Range<usize>, SealedOutput)>,
+}
+
+impl Target for RewriteTarget {
+    fn write(&mut self, sources: Range<usize>, output: GroupOutput) -> Result<()> {
+        let mut segment = self.rewrite.create_output(output.base_offset)?;
+        for piece in output.pieces.iter().rev().filter(|piece| !piece.bytes.is_empty()) {
+            segment.append(&piece.bytes)?;
+        }
+        for txn in output.aborts {
+            segment.append_aborted(txn)?;
+        }
+        self.outputs.push((sources, segment.seal(output.modified_ms)?));
+        Ok(())
+    }
+
+    fn commit(self: Box<Self>) -> Result<()> {
+        let Self { mut rewrite, outputs } = *self;
+        let segments = Arc::clone(rewrite.sources());
+        // Oldest first: a tombstone or an abort marker must not go while older data that it covers can come back.
+        for (sources, output) in outputs.into_iter().rev() {
+            rewrite.swap(&segments.all()[sources], output)?;
+        }
+        Ok(())
+    }
+
+    fn is_unwanted(&self) -> bool {
+        self.rewrite.is_unwanted()
+    }
+}
+
+/// Where the outputs of a dry run go.
+struct NoTarget;
+
+impl Target for NoTarget {
+    fn write(&mut self, _: Range<usize>, _: GroupOutput) -> Result<()> {
+        Ok(())
+    }
+
+    fn commit(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,197 @@
+//! From a decided chunk to the bytes that stay of it, straight from the buffer that it was read into.
+
+use keeplog_engine::record::{Attributes, BatchHeader, BatchSpec, BatchWriter, DecodeError, Decoder, EncodeError, write_empty};
+use keeplog_engine::{Error, ErrorKind, Result};
+
+use crate::chunk::{Chunk, Entry, Marks, Verdict};
+use crate::source::Source;
+use crate::walk::{OP, corrupt};
+
+/// What stays of one chunk.
+#[derive(Debug, Default)]
+pub(crate) struct Piece {
+    /// Whole v2 batches, ascending.
+    pub(crate) bytes: Vec<u8>,
+    /// Whether `bytes` differ from what was read.
+    pub(crate) changed: bool,
+    pub(crate) records: u64,
+    pub(crate) tombstones: u64,
+}
+
+/// What becomes of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Gone,
+    /// Byte for byte as it is.
+    Whole,
+    /// Its header stays, without records.
+    Emptied,
+    /// It is written again; with the pass's delete horizon, if that is to be stamped.
+    Rebuilt {
+        stamp: bool,
+    },
+}
+
+/// Writes what stays. One for each thread that does so.
+pub(crate) struct Emitter {
+    writer: BatchWriter,
+    decoder: Decoder,
+    new_horizon_ms: i64,
+}
+
+/// Why a batch could not be written again.
+enum RebuildError {
+    Decode(DecodeError),
+    Encode(EncodeError),
+}
+
+impl From<DecodeError> for RebuildError {
+    fn from(cause: DecodeError) -> Self {
+        Self::Decode(cause)
+    }
+}
+
+impl From<EncodeError> for RebuildError {
+    fn from(cause: EncodeError) -> Self {
+        Self::Encode(cause)
+    }
+}
+
+impl Emitter {
+    /// An emitter that stamps `new_horizon_ms`.
+    pub(crate) fn new(new_horizon_ms: i64, batch_bytes_max: usize) -> Self {
+        Self { writer: BatchWriter::new(), decoder: Decoder::new(batch_bytes_max), new_horizon_ms }
+    }
+
+    /// What stays of `chunk`, a decided part of `source`.
+    pub(crate) fn emit(&mut self, chunk: &Chunk, source: &dyn Source) -> Result<Piece> {
+        let mut piece = Piece::default();
+        let mut whole_bytes = 0;
+        // Adjacent whole entries are copied as one run, which begins here in the chunk.
+        let mut run = 0;
+        for (i, entry) in chunk.entries.iter().enumerate() {
+            let fate = fate(chunk, i, entry, &mut piece);
+            if fate == Fate::Whole {
+                whole_bytes += entry.size as usize;
+                continue;
+            }
+            if piece.bytes.capacity() == 0 {
+                piece.bytes.reserve_exact(whole_bytes + survivors_bytes(chunk, i));
+            }
+            piece.bytes.extend_from_slice(&chunk.bytes()[run..entry.start as usize]);
+            run = (entry.start + entry.size) as usize;
+            match fate {
+                Fate::Emptied => self.empty(chunk, entry, &mut piece),
+                Fate::Rebuilt { stamp } => self.rebuild(chunk, i, entry, stamp, &mut piece),
+                Fate::Gone | Fate::Whole => Ok(piece.changed = true),
+            }
+            .map_err(|e| failed(e, chunk, entry, source))?;
+        }
+        piece.bytes.extend_from_slice(&chunk.bytes()[run..]);
+        Ok(piece)
+    }
+
+    fn empty(&mut self, chunk: &Chunk, entry: &Entry, piece: &mut Piece) -> Result<(), RebuildError> {
+        let bytes = chunk.entry_bytes(entry);
+        let mut header = BatchHeader::parse(bytes)?;
+        if header.magic < 2 {
+            // The other bits mean nothing in the old formats.
+            header.attributes.0 &= if header.magic == 0 { 0 } else { Attributes::LOG_APPEND_TIME };
+        }
+        let start = piece.bytes.len();
+        write_empty(&header, &mut piece.bytes);
+        piece.changed |= piece.bytes[start..] != *bytes;
+        Ok(())
+    }
+
+    fn rebuild(&mut self, chunk: &Chunk, i: usize, entry: &Entry, stamp: bool, piece: &mut Piece) -> Result<(), RebuildError> {
+        let bytes = chunk.entry_bytes(entry);
+        let header = BatchHeader::parse(bytes)?;
+        let mut spec = BatchSpec::like(&header)?;
+        if stamp {
+            spec.delete_horizon_ms = Some(self.new_horizon_ms);
+        }
+        let probes = chunk.probes_of(i);
+        if let Some(first) = entry.bodies.filter(|_| entry.verdict == Verdict::Judge) {
+            self.writer.begin(spec);
+            for (at, _) in probes.iter().enumerate().filter(|(_, probe)| probe.marks.has(Marks::LIVE)) {
+                self.writer.push_ref(&chunk.body(first, at))?;
+            }
+        } else {
+            let mut begun = false;
+            for (at, record) in self.decoder.records(bytes)?.enumerate() {
+                let record = record?;
+                if entry.verdict == Verdict::Judge && !probes[at].marks.has(Marks::LIVE) {
+                    continue;
+                }
+                if !begun {
+                    if entry.is_legacy {
+                        spec.base_offset = record.offset;
+                    }
+                    self.writer.begin(spec);
+                    begun = true;
+                }
+                self.writer.push_ref(&record)?;
+            }
+        }
+        self.writer.finish(&mut piece.bytes)?;
+        piece.changed = true;
+        Ok(())
+    }
+}
+
+/// Decides entry `i` from the marks of its records, and counts them.
+fn fate(chunk: &Chunk, i: usize, entry: &Entry, piece: &mut Piece) -> Fate {
+    let without_records = if entry.keeps_empty { Fate::Emptied } else { Fate::Gone };
+    match entry.verdict {
+        Verdict::Drop => return without_records,
+        Verdict::Keep | Verdict::Stamp => {
+            // invariant: only control batches get these verdicts, and only with one record or more.
+            piece.records += control_records(chunk, entry);
+            return if entry.verdict == Verdict::Stamp { Fate::Rebuilt { stamp: true } } else { Fate::Whole };
+        }
+        Verdict::Judge => {}
+    }
+    let probes = chunk.probes_of(i);
+    let (mut live, mut null) = (0, 0);
+    for probe in probes.iter().filter(|probe| probe.marks.has(Marks::LIVE)) {
+        live += 1;
+        null += usize::from(probe.marks.has(Marks::NULL));
+    }
+    piece.records += live as u64;
+    piece.tombstones += null as u64;
+    let stamp = null > 0 && !entry.has_horizon;
+    match live {
+        0 => without_records,
+        _ if live == probes.len() && !stamp && !entry.is_legacy => Fate::Whole,
+        _ => Fate::Rebuilt { stamp },
+    }
+}
+
+fn control_records(chunk: &Chunk, entry: &Entry) -> u64 {
+    BatchHeader::parse(chunk.entry_bytes(entry)).map_or(0, |header| header.count.max(0) as u64)
+}
+
+/// An upper bound, unless compression fails to shrink: bytes of the entries from `first` on that keep a record.
+fn survivors_bytes(chunk: &Chunk, first: usize) -> usize {
+    let stays = |i: &usize| {
+        let entry = &chunk.entries[*i];
+        match entry.verdict {
+            Verdict::Drop => entry.keeps_empty,
+            Verdict::Keep | Verdict::Stamp => true,
+            Verdict::Judge => entry.keeps_empty || chunk.probes_of(*i).iter().any(|probe| probe.marks.has(Marks::LIVE)),
+        }
+    };
+    (first..chunk.entries.len()).filter(stays).map(|i| chunk.entries[i].size as usize).sum()
+}
+
+fn failed(cause: RebuildError, chunk: &Chunk, entry: &Entry, source: &dyn Source) -> Error {
+    let position = chunk.position + entry.start;
+    match cause {
+        RebuildError::Decode(cause) => corrupt(source, position, cause),
+        RebuildError::Encode(cause) => Error::new(ErrorKind::Unsupported, OP, "a batch does not fit the format when written again")
+            .at(source.path())
+            .position_at(u64::from(position))
+            .caused_by(cause),
+    }
+}

@@ -1,0 +1,224 @@
+//! What a pass is told, what it tells while it runs, and what it reports.
+
+use std::fmt;
+
+use keeplog_engine::{Error, Result};
+
+use crate::dedup::{BUCKET_BYTES, DedupSet};
+use crate::walk::OP;
+
+/// Settings of one pass over one log. Names are Kafka's where Kafka has them.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct CleanOptions {
+    /// The time of the pass, ms since the Unix epoch: expired delete horizons are measured by it, and new ones
+    /// counted from it.
+    pub now_ms: i64,
+    /// Where the dirty section begins: the offset that the last pass reported as [`CleanReport::new_dirty`].
+    /// Everything below is free of duplicates, but is cleaned again where newer records replace it. Default 0.
+    pub first_dirty: u64,
+    /// Upper bound of the pass, as compaction lag may set it. It is lowered to the last stable offset and to the
+    /// active segment, and rounded down to the start of a segment. Default: none.
+    pub first_uncleanable: Option<u64>,
+    /// Memory of the dedup set at most, in bytes; 10.7 bytes a key. A pass over more distinct dirty keys ends
+    /// where they would no longer fit, and the next one goes on from there. Default 128 MiB (Kafka:
+    /// `log.cleaner.dedupe.buffer.size`).
+    pub dedupe_buffer_bytes: u64,
+    /// Distinct dirty keys of one pass at most, where that is to be less than the buffer holds. Default: none.
+    pub dedupe_keys_max: Option<u64>,
+    /// Segments are merged as long as their sizes add up to at most this many bytes. Default 10 MiB.
+    pub segment_bytes: u32,
+    /// The same for the sizes of their offset indexes, and of their time indexes. Default 10 MiB.
+    pub segment_index_bytes: u32,
+    /// How long a tombstone stays after the pass that first met it, ms. Default one day.
+    pub delete_retention_ms: i64,
+    /// A segment is read in pieces of about this many bytes; a larger batch is read whole. Default 512 KiB.
+    pub chunk_bytes: u32,
+    /// Decompressed size of one batch at most, in bytes; a larger one stops the pass as damage does. Default 1 GiB.
+    pub batch_bytes_max: usize,
+    /// Seed of the key hash, for runs that must repeat exactly. Default: a fresh secret for every pass.
+    pub hash_seed: Option<u64>,
+    /// Decide and count, but write nothing. Default false.
+    pub dry_run: bool,
+}
+
+impl CleanOptions {
+    /// Defaults, for a pass at the time `now_ms`.
+    #[must_use]
+    pub fn new(now_ms: i64) -> Self {
+        Self {
+            now_ms,
+            first_dirty: 0,
+            first_uncleanable: None,
+            dedupe_buffer_bytes: 128 << 20,
+            dedupe_keys_max: None,
+            segment_bytes: 10 << 20,
+            segment_index_bytes: 10 << 20,
+            delete_retention_ms: 24 * 60 * 60 * 1000,
+            chunk_bytes: 512 << 10,
+            batch_bytes_max: 1 << 30,
+            hash_seed: None,
+            dry_run: false,
+        }
+    }
+
+    /// Distinct dirty keys that one pass can take.
+    #[must_use]
+    pub fn dedupe_keys(&self) -> u64 {
+        DedupSet::capacity_of(self.dedupe_buffer_bytes).min(self.dedupe_keys_max.unwrap_or(u64::MAX))
+    }
+
+    /// Refuses settings that no pass can work with.
+    ///
+    /// # Errors
+    /// [`keeplog_engine::ErrorKind::InvalidInput`], naming the setting.
+    pub fn check(&self) -> Result<()> {
+        let refuse = |detail: String| Err(Error::invalid(OP, detail));
+        if self.dedupe_keys() == 0 {
+            let (bytes, keys) = (self.dedupe_buffer_bytes, self.dedupe_keys_max);
+            return refuse(format!(
+                "dedupe_buffer_bytes = {bytes} and dedupe_keys_max = {keys:?} leave no room for a key: give at least {BUCKET_BYTES} bytes and 1 key"
+            ));
+        }
+        if self.now_ms < 0 {
+            return refuse(format!("now_ms = {} is before 1970", self.now_ms));
+        }
+        if self.delete_retention_ms < 0 {
+            return refuse(format!("delete_retention_ms = {} is negative", self.delete_retention_ms));
+        }
+        if self.chunk_bytes == 0 {
+            return refuse("chunk_bytes = 0: give at least 1, or leave the default".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// How a pass ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CleanOutcome {
+    /// Everything below [`CleanReport::new_dirty`] is clean.
+    Cleaned,
+    /// There was nothing dirty below the first uncleanable offset; nothing was read.
+    NothingDirty,
+    /// It was told to stop. The log is as before, and so is its first dirty offset.
+    Stopped,
+}
+
+/// What a pass did.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct CleanReport {
+    /// How it ended.
+    pub outcome: CleanOutcome,
+    /// Nothing was written: the numbers say what would have been.
+    pub dry_run: bool,
+    /// Where the dirty section began.
+    pub first_dirty: u64,
+    /// First offset that the pass had to leave alone, a segment's base.
+    pub first_uncleanable: u64,
+    /// First dirty offset from now on: below `first_uncleanable` if the keys did not all fit into the dedup set.
+    pub new_dirty: u64,
+    /// Segments in the range of the pass, before.
+    pub segments_before: usize,
+    /// Segments in their place, after.
+    pub segments_after: usize,
+    /// Bytes of the segments in the range, before.
+    pub bytes_read: u64,
+    /// Bytes of the segments in their place, after.
+    pub bytes_kept: u64,
+    /// Bytes of new segments. Less than `bytes_kept` where segments that lost nothing were left untouched.
+    pub bytes_written: u64,
+    /// Records read; those of batches dropped unread do not count.
+    pub records_read: u64,
+    /// Records in the range, after.
+    pub records_kept: u64,
+    /// Tombstones among `records_kept`.
+    pub tombstones_kept: u64,
+    /// Records without a key below `new_dirty`: dropped.
+    pub records_keyless: u64,
+    /// Distinct keys in the dirty section.
+    pub map_size: u64,
+    /// Bytes of the dedup set.
+    pub map_bytes: u64,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+impl CleanReport {
+    /// The report of a pass that has not begun.
+    pub(crate) fn begin(options: &CleanOptions) -> Self {
+        Self {
+            outcome: CleanOutcome::NothingDirty,
+            dry_run: options.dry_run,
+            first_dirty: options.first_dirty,
+            first_uncleanable: options.first_dirty,
+            new_dirty: options.first_dirty,
+            segments_before: 0,
+            segments_after: 0,
+            bytes_read: 0,
+            bytes_kept: 0,
+            bytes_written: 0,
+            records_read: 0,
+            records_kept: 0,
+            tombstones_kept: 0,
+            records_keyless: 0,
+            map_size: 0,
+            map_bytes: 0,
+            seconds: 0.0,
+        }
+    }
+}
+
+impl fmt::Display for CleanReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.outcome {
+            CleanOutcome::NothingDirty => return write!(f, "nothing to clean below offset {}", self.first_uncleanable),
+            CleanOutcome::Stopped => return write!(f, "stopped after {:.1} s; the log is as before", self.seconds),
+            CleanOutcome::Cleaned => {}
+        }
+        let verb = if self.dry_run { "would clean" } else { "cleaned" };
+        writeln!(f, "{verb} offsets {}..{} in {:.1} s", self.first_dirty, self.new_dirty, self.seconds)?;
+        let percent = if self.bytes_read == 0 { 100.0 } else { 100.0 * self.bytes_kept as f64 / self.bytes_read as f64 };
+        writeln!(f, "  bytes     {} -> {} ({percent:.1} %), {} written", self.bytes_read, self.bytes_kept, self.bytes_written)?;
+        writeln!(f, "  segments  {} -> {}", self.segments_before, self.segments_after)?;
+        writeln!(f, "  records   {} -> {}, of which {} tombstones", self.records_read, self.records_kept, self.tombstones_kept)?;
+        write!(f, "  keys      {} in the dirty section, {} bytes of memory", self.map_size, self.map_bytes)?;
+        if self.records_keyless > 0 {
+            write!(f, "\n  dropped   {} records without a key", self.records_keyless)?;
+        }
+        if self.new_dirty < self.first_uncleanable {
+            write!(f, "\n  goes on   at offset {} in the next pass: the dedup set is full", self.new_dirty)?;
+        }
+        Ok(())
+    }
+}
+
+/// How far a pass is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes read so far.
+    pub bytes_done: u64,
+    /// Bytes to be read in all. Grows when a part has to be read twice.
+    pub bytes_total: u64,
+}
+
+/// Whoever watches a pass, and may slow or stop it. Called between pieces of [`CleanOptions::chunk_bytes`].
+pub trait Watch: Sync {
+    /// Told after each piece.
+    fn progress(&self, progress: Progress) {
+        let _ = progress;
+    }
+
+    /// Asked before each piece, and before the swap; `true` stops the pass and leaves the log as it was.
+    fn is_stopped(&self) -> bool {
+        false
+    }
+
+    /// Told of bytes about to be read or written; may block, to keep to a rate.
+    fn charge(&self, bytes: u64) {
+        let _ = bytes;
+    }
+}
+
+/// Nobody watches.
+impl Watch for () {}

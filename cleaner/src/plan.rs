@@ -1,0 +1,128 @@
+//! All that must be known before the newest-first pass begins: its range, its outputs, and what must stay.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use keeplog_engine::record::BatchHeader;
+
+use crate::options::CleanOptions;
+use crate::source::{LogView, ProducerEnd, Source};
+
+/// Offsets that one output segment can span.
+const OUTPUT_SPAN_MAX: u64 = i32::MAX as u64;
+
+/// The offsets that may be cleaned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DirtyRange {
+    pub(crate) first_dirty: u64,
+    /// A segment's base: everything from here on is left alone.
+    pub(crate) first_uncleanable: u64,
+}
+
+impl DirtyRange {
+    /// The range that `options` ask for, as far as the log allows it.
+    pub(crate) fn of(log: &LogView<'_>, options: &CleanOptions) -> Self {
+        let bound = options.first_uncleanable.unwrap_or(u64::MAX).min(log.last_stable_offset).min(log.active_base());
+        // A bound inside a segment would leave half of it judged: the whole segment waits.
+        let bases = log.sources.iter().map(|source| source.base_offset());
+        let first_uncleanable = bases.take_while(|base| *base <= bound).last().unwrap_or(0);
+        Self { first_dirty: options.first_dirty, first_uncleanable }
+    }
+
+    /// Whether there is nothing to clean.
+    pub(crate) fn is_empty(self) -> bool {
+        self.first_uncleanable <= self.first_dirty
+    }
+}
+
+/// The rules of one pass: what a batch or record is judged by, besides newer records.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    /// Time of the pass, ms.
+    pub(crate) now_ms: i64,
+    /// The delete horizon that this pass stamps, ms.
+    pub(crate) new_horizon_ms: i64,
+    /// Records below only ask whether they are replaced.
+    pub(crate) first_dirty: u64,
+    /// One past the last offset that the pass judges; what is above stays as it is.
+    pub(crate) end: u64,
+    /// Where the range ends, which is above `end` if the dedup set is too small for it.
+    first_uncleanable: u64,
+    /// Tombstones in v0 and v1 stay in segments modified after this, ms.
+    pub(crate) legacy_horizon_ms: i64,
+    producers: HashMap<i64, LastOfProducer>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LastOfProducer {
+    epoch: i16,
+    data_offset: Option<u64>,
+}
+
+impl Rules {
+    /// The rules for cleaning `range` of `log`, to its end.
+    pub(crate) fn new(log: &LogView<'_>, range: DirtyRange, options: &CleanOptions) -> Self {
+        let clean = log.sources.iter().take_while(|source| source.base_offset() < range.first_dirty).last();
+        let last = |end: &ProducerEnd| LastOfProducer { epoch: end.producer_epoch, data_offset: end.last_data_offset };
+        Self {
+            now_ms: options.now_ms,
+            new_horizon_ms: options.now_ms.saturating_add(options.delete_retention_ms),
+            first_dirty: range.first_dirty,
+            end: range.first_uncleanable,
+            first_uncleanable: range.first_uncleanable,
+            legacy_horizon_ms: clean.map_or(0, |segment| segment.modified_ms().saturating_sub(options.delete_retention_ms)),
+            producers: log.producers.iter().map(|end| (end.producer_id, last(end))).collect(),
+        }
+    }
+
+    /// Whether the batch stays even when all its records are gone: it carries its producer's state, or the last
+    /// offset of the range.
+    pub(crate) fn keeps_empty(&self, header: &BatchHeader) -> bool {
+        if header.next_offset() == self.first_uncleanable {
+            return true;
+        }
+        if !header.has_producer() {
+            return false;
+        }
+        self.producers.get(&header.producer_id).is_some_and(|last| match last.data_offset {
+            Some(offset) => header.last_offset == offset,
+            None => header.is_control() && header.producer_epoch == last.epoch,
+        })
+    }
+
+    /// Whether tombstones of the old formats may still be needed in a segment modified at this time.
+    pub(crate) fn keeps_legacy_tombstones(&self, modified_ms: i64) -> bool {
+        modified_ms > self.legacy_horizon_ms
+    }
+}
+
+/// Groups the segments below `end` as Kafka does: each group becomes one segment. Ranges are places in `sources`,
+/// ascending. Sizes are those before cleaning; what they shrink to is not known yet.
+pub(crate) fn group(sources: &[Box<dyn Source + '_>], end: u64, range: DirtyRange, options: &CleanOptions) -> Vec<Range<usize>> {
+    let count = sources.iter().take_while(|source| source.base_offset() < end).count();
+    let mut groups: Vec<Range<usize>> = Vec::new();
+    let mut sum = [0; 3];
+    let limits = [options.segment_bytes, options.segment_index_bytes, options.segment_index_bytes].map(u64::from);
+    for (i, source) in sources[..count].iter().enumerate() {
+        let sizes = [source.size_bytes(), source.offset_index_bytes(), source.time_index_bytes()].map(u64::from);
+        let fits = |group: &Range<usize>| {
+            let last_possible = if i + 1 < count { sources[i + 1].base_offset() } else { range.first_uncleanable } - 1;
+            // An empty segment adds no offset that must be reached from the base.
+            let in_span = sizes[0] == 0 || last_possible - sources[group.start].base_offset() <= OUTPUT_SPAN_MAX;
+            in_span && (0..3).all(|k| sum[k] + sizes[k] <= limits[k])
+        };
+        match groups.last_mut() {
+            Some(group) if fits(group) => {
+                group.end = i + 1;
+                for (total, size) in sum.iter_mut().zip(sizes) {
+                    *total += size;
+                }
+            }
+            _ => {
+                groups.push(i..i + 1);
+                sum = sizes;
+            }
+        }
+    }
+    groups
+}

@@ -1,0 +1,60 @@
+//! What the pass sees of a log: its segments as they were when the pass began, and who writes to it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use keeplog_engine::Result;
+use keeplog_engine::storage::File;
+use keeplog_index::AbortedTxn;
+
+/// One segment.
+pub(crate) trait Source: Sync {
+    /// Its first possible offset.
+    fn base_offset(&self) -> u64;
+    /// Bytes of its `.log` file. A file has fewer than 2^31.
+    fn size_bytes(&self) -> u32;
+    /// Bytes used in its offset index.
+    fn offset_index_bytes(&self) -> u32;
+    /// Bytes used in its time index.
+    fn time_index_bytes(&self) -> u32;
+    /// Modification time of its `.log` file, ms.
+    fn modified_ms(&self) -> i64;
+    /// Path of its `.log` file, for errors.
+    fn path(&self) -> &Path;
+    /// Its `.log` file, for reading.
+    fn file(&self) -> Result<Arc<dyn File>>;
+    /// The positions that its offset index holds, as they stand there.
+    fn index_positions(&self) -> Result<Vec<u32>>;
+    /// The entries of its transaction index.
+    fn aborted_txns(&self) -> Result<Vec<AbortedTxn>>;
+}
+
+/// The newest state of a producer that still counts as active.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProducerEnd {
+    pub(crate) producer_id: i64,
+    pub(crate) producer_epoch: i16,
+    /// Last offset of its last data batch; `None` if only markers are known.
+    pub(crate) last_data_offset: Option<u64>,
+}
+
+/// A log at one moment.
+pub(crate) struct LogView<'a> {
+    /// Ascending; the last one is the active segment.
+    pub(crate) sources: &'a [Box<dyn Source + 'a>],
+    /// First offset whose transaction is not decided.
+    pub(crate) last_stable_offset: u64,
+    pub(crate) producers: Vec<ProducerEnd>,
+}
+
+impl<'a> LogView<'a> {
+    /// Where the segment after place `i` begins: above every offset of that one.
+    pub(crate) fn next_base(&self, i: usize) -> u64 {
+        self.sources.get(i + 1).map_or(u64::MAX, |next| next.base_offset())
+    }
+
+    /// Base offset of the active segment; 0 for a log without segments.
+    pub(crate) fn active_base(&self) -> u64 {
+        self.sources.last().map_or(0, |active| active.base_offset())
+    }
+}
