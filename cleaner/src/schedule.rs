@@ -159,7 +159,8 @@ impl Dirtiness {
     pub fn of(log: &LogFacts, rules: &Rules, now_ms: i64) -> Self {
         let (first_dirty, checkpoint_fault) = log.first_dirty();
         let Some(active) = log.segments.last() else {
-            let nothing = Self { first_dirty, first_uncleanable: first_dirty, clean_bytes: 0, cleanable_bytes: 0, overdue_ms: 0, checkpoint_fault };
+            let nothing =
+                Self { first_dirty, first_uncleanable: first_dirty, clean_bytes: 0, cleanable_bytes: 0, overdue_ms: 0, checkpoint_fault };
             return nothing;
         };
         let dirty_sealed = log.sealed().get(log.place_of(first_dirty)..).unwrap_or_default();

@@ -41,7 +41,8 @@ fn a_segment_that_the_checkpoint_splits_counts_on_both_sides() {
 #[test]
 fn an_open_transaction_bounds_the_dirty_section_at_its_segment() {
     let mut facts = log(&[(0, 100), (10, 50), (20, 70), (30, 999)], None, 35);
-    for (last_stable_offset, first_uncleanable, cleanable_bytes) in [(35, 30, 220), (29, 20, 150), (20, 20, 150), (19, 10, 100), (3, 0, 0)] {
+    for (last_stable_offset, first_uncleanable, cleanable_bytes) in [(35, 30, 220), (29, 20, 150), (20, 20, 150), (19, 10, 100), (3, 0, 0)]
+    {
         facts.last_stable_offset = last_stable_offset;
         let d = dirtiness(&facts);
         assert_eq!((d.first_uncleanable, d.cleanable_bytes), (first_uncleanable, cleanable_bytes), "{last_stable_offset}");

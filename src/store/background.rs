@@ -1,0 +1,228 @@
+//! The background thread: cleans what is due, applies retention, saves checkpoints.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use keeplog_cleaner::schedule::AfterFailure;
+use keeplog_cleaner::{CleanReport, Watch};
+use keeplog_engine::{Error, ErrorKind, Log, Result, TopicPartition};
+
+use super::Inner;
+
+/// What the background cleaner has done and is doing.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct CleanerStatus {
+    /// The log that is being cleaned.
+    pub cleaning: Option<TopicPartition>,
+    /// Passes finished.
+    pub passes: u64,
+    /// Bytes read by them.
+    pub bytes_read: u64,
+    /// Bytes written by them.
+    pub bytes_written: u64,
+    /// Seconds that they took.
+    pub seconds: f64,
+    /// The last pass of each log.
+    pub last: BTreeMap<TopicPartition, LastClean>,
+    /// Logs whose last pass failed, with the reason. They are left alone until the store is opened again.
+    pub uncleanable: BTreeMap<TopicPartition, String>,
+    /// Why the thread has died, if it has. Nothing is cleaned any more then.
+    pub dead: Option<String>,
+}
+
+/// The last pass over a log.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LastClean {
+    /// What it did.
+    pub report: CleanReport,
+    /// When it ended, ms since the Unix epoch.
+    pub ended_ms: i64,
+}
+
+/// Owns the thread.
+pub(super) struct Background {
+    shared: Arc<Shared>,
+    wake: Sender<()>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: Arc<AtomicBool>,
+    status: Mutex<CleanerStatus>,
+}
+
+impl Shared {
+    fn status(&self) -> MutexGuard<'_, CleanerStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner) // plain numbers: never half changed in a way that matters
+    }
+}
+
+/// Stops a pass when the store closes.
+pub(super) struct StopFlag(Arc<AtomicBool>);
+
+impl Watch for StopFlag {
+    fn is_stopped(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Background {
+    pub(super) fn start(inner: &Arc<Inner>) -> Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let (wake, woken) = bounded(1);
+        let mut worker =
+            Worker { inner: Arc::downgrade(inner), shared: Arc::clone(&shared), woken, saved: inner.data_dir.storage().monotonic() };
+        let thread = std::thread::Builder::new()
+            .name("keeplog-cleaner".into())
+            .spawn(move || worker.run())
+            .map_err(|e| Error::new(ErrorKind::Io, "start the cleaner thread", "").caused_by(e))?;
+        Ok(Self { shared, wake, thread: Mutex::new(Some(thread)) })
+    }
+
+    pub(super) fn wake(&self) {
+        let _ = self.wake.try_send(()); // full: it is being woken already
+    }
+
+    pub(super) fn status(&self) -> CleanerStatus {
+        self.shared.status().clone()
+    }
+
+    pub(super) fn stop_flag(&self) -> StopFlag {
+        StopFlag(Arc::clone(&self.shared.stop))
+    }
+
+    /// Returns once the thread has ended; a pass under way gives up.
+    pub(super) fn stop(&self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.wake();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // The thread itself may hold the last handle of a store; it can't wait for itself.
+        if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
+            let _ = thread.join(); // it catches its own panics and reports them in the status
+        }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl fmt::Debug for Background {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Background").finish_non_exhaustive()
+    }
+}
+
+struct Worker {
+    inner: Weak<Inner>,
+    shared: Arc<Shared>,
+    woken: Receiver<()>,
+    /// When the checkpoints were saved last, on the monotonic clock.
+    saved: Duration,
+}
+
+impl Worker {
+    fn run(&mut self) {
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            while let Some(wait) = self.turn() {
+                match self.woken.recv_timeout(wait) {
+                    Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
+            }
+        }));
+        if let Err(panic) = ended {
+            let what = panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref::<String>().cloned());
+            let what = what.unwrap_or_else(|| "a panic".into());
+            tracing::error!(%what, "the cleaner thread died; nothing is cleaned until the store is opened again");
+            self.shared.status().dead = Some(what);
+        }
+    }
+
+    /// One round over all logs; `None` when it is time to end, else how long to wait for the next one.
+    fn turn(&mut self) -> Option<Duration> {
+        let inner = self.inner.upgrade()?;
+        let backoff = Duration::from_millis(inner.options.log_cleaner_backoff_ms);
+        let mut cleaned = false;
+        if inner.options.log_cleaner_enable {
+            cleaned = self.clean_dirtiest(&inner);
+        }
+        if self.shared.stop.load(Ordering::Acquire) {
+            return None;
+        }
+        self.housekeep(&inner);
+        Some(if cleaned {
+            Duration::ZERO
+        } else {
+            backoff.min(Duration::from_millis(inner.options.log_flush_offset_checkpoint_interval_ms))
+        })
+    }
+
+    /// Cleans the log that needs it most; whether there was one and its pass went well.
+    fn clean_dirtiest(&self, inner: &Inner) -> bool {
+        let uncleanable: BTreeSet<_> = self.shared.status().uncleanable.keys().cloned().collect();
+        let logs: Vec<_> = inner.logs().open.values().filter(|l| !uncleanable.contains(l.topic_partition())).cloned().collect();
+        let Some(log) = inner.dirtiest(&logs) else { return false };
+        let name = log.topic_partition().clone();
+        self.shared.status().cleaning = Some(name.clone());
+        let result = inner.clean(&log, &StopFlag(Arc::clone(&self.shared.stop)));
+        let mut status = self.shared.status();
+        status.cleaning = None;
+        match result {
+            Ok(report) => {
+                tracing::info!(log = %name, "{report}");
+                status.passes += 1;
+                status.bytes_read += report.bytes_read;
+                status.bytes_written += report.bytes_written;
+                status.seconds += report.seconds;
+                status.last.insert(name, LastClean { report, ended_ms: log.storage().now_ms() });
+                true
+            }
+            Err(error) if AfterFailure::of(&error) == AfterFailure::TryLater => {
+                tracing::warn!(%error, log = %name, "a log could not be cleaned now; it is tried again later");
+                false
+            }
+            Err(error) if error.kind() == ErrorKind::Closed => false,
+            Err(error) => {
+                tracing::error!(%error, log = %name, "a log could not be cleaned and is left alone until the store is opened again");
+                status.uncleanable.insert(name, format!("{error:?}"));
+                false
+            }
+        }
+    }
+
+    fn housekeep(&mut self, inner: &Inner) {
+        for log in inner.logs().open.values().cloned().collect::<Vec<_>>() {
+            self.retain(&log);
+        }
+        let now = inner.data_dir.storage().monotonic();
+        if now.saturating_sub(self.saved) >= Duration::from_millis(inner.options.log_flush_offset_checkpoint_interval_ms) {
+            self.saved = now;
+            if let Err(error) = inner.checkpoint() {
+                tracing::error!(%error, "the checkpoints could not be saved; a restart will scan more");
+            }
+        }
+    }
+
+    fn retain(&self, log: &Log) {
+        match log.apply_retention() {
+            Ok(report) if report.segments > 0 => {
+                tracing::info!(log = %log.topic_partition(), segments = report.segments, bytes = report.bytes, "old segments were removed");
+            }
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::Closed | ErrorKind::Poisoned | ErrorKind::Corrupt) => {}
+            Err(error) => tracing::error!(%error, log = %log.topic_partition(), "retention failed"),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Many logs under one directory: the composition root, and the only place where threads start.
+
+mod background;
+mod cleaning;
+mod options;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use keeplog_engine::storage::{RealStorage, Storage};
+use keeplog_engine::{DataDir, Error, ErrorKind, Log, Result, TopicPartition};
+use rayon::prelude::*;
+
+pub use background::{CleanerStatus, LastClean};
+pub use options::StoreOptions;
+
+use background::Background;
+
+/// A directory of logs, open for this process alone, with a background cleaner for those that are compacted.
+///
+/// A handle: cheap to clone, usable from any thread. The store is closed when the last clone is dropped;
+/// [`Store::close`] does it at once and returns the error that a drop must swallow.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+    /// Stops the background thread when the last handle goes; the thread holds only `inner`'s parts.
+    background: Arc<Background>,
+}
+
+pub(crate) struct Inner {
+    data_dir: Arc<DataDir>,
+    options: StoreOptions,
+    logs: Mutex<Logs>,
+}
+
+#[derive(Default)]
+struct Logs {
+    open: BTreeMap<TopicPartition, Log>,
+    failed: BTreeMap<TopicPartition, Error>,
+    closed: bool,
+}
+
+impl Store {
+    /// Opens the directory `path`, creating it if it is missing, and every log in it; logs that were not closed
+    /// cleanly are recovered, several at a time. A log that does not open does not keep the others from it: see
+    /// [`Store::failed`].
+    ///
+    /// # Errors
+    /// `Locked` if another process or handle owns the directory; `InvalidInput` for options that can't work.
+    pub fn open(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
+        Self::open_with(Arc::new(RealStorage::new()), path.as_ref(), options)
+    }
+
+    /// As [`Store::open`], over any storage.
+    pub fn open_with(storage: Arc<dyn Storage>, path: &Path, options: StoreOptions) -> Result<Self> {
+        options.check()?;
+        let data_dir = Arc::new(DataDir::open_or_create(storage, path)?);
+        for warning in data_dir.warnings() {
+            tracing::warn!(path = %warning.path.display(), "{}", warning.detail);
+        }
+        let opened: Vec<_> = data_dir
+            .partitions()
+            .into_par_iter()
+            .map(|name| {
+                let log = Log::open_in(&data_dir, &name, options.of_topic(name.topic()).clone());
+                (name, log)
+            })
+            .collect();
+        let mut logs = Logs::default();
+        for (name, log) in opened {
+            match log {
+                Ok(log) => _ = logs.open.insert(name, log),
+                Err(error) => {
+                    tracing::error!(%error, log = %name, "a log did not open; the others go on");
+                    logs.failed.insert(name, error);
+                }
+            }
+        }
+        let inner = Arc::new(Inner { data_dir, options, logs: Mutex::new(logs) });
+        let background = Arc::new(Background::start(&inner)?);
+        Ok(Self { inner, background })
+    }
+
+    /// The log of `topic` and `partition`, created if it is missing.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a name that is no topic; whatever opening it finds.
+    pub fn log(&self, topic: &str, partition: u32) -> Result<Log> {
+        let name = TopicPartition::new(topic, partition)?;
+        let mut logs = self.inner.logs();
+        if logs.closed {
+            return Err(closed(&self.inner));
+        }
+        if let Some(log) = logs.open.get(&name) {
+            return Ok(log.clone());
+        }
+        let log = Log::open_in(&self.inner.data_dir, &name, self.inner.options.of_topic(topic).clone())?;
+        logs.failed.remove(&name);
+        logs.open.insert(name, log.clone());
+        Ok(log)
+    }
+
+    /// All open logs, by name.
+    #[must_use]
+    pub fn logs(&self) -> Vec<Log> {
+        self.inner.logs().open.values().cloned().collect()
+    }
+
+    /// The logs that are there but did not open, with the reason. [`Store::log`] tries again.
+    #[must_use]
+    pub fn failed(&self) -> Vec<(TopicPartition, String)> {
+        self.inner.logs().failed.iter().map(|(name, error)| (name.clone(), format!("{error:?}"))).collect()
+    }
+
+    /// Closes a log and removes its directory with all that is in it.
+    pub fn delete_log(&self, topic: &str, partition: u32) -> Result<()> {
+        let name = TopicPartition::new(topic, partition)?;
+        let mut logs = self.inner.logs();
+        if let Some(log) = logs.open.remove(&name) {
+            // What a close would save is of no use any more.
+            let _ = log.close();
+        }
+        logs.failed.remove(&name);
+        self.inner.data_dir.remove(&name)
+    }
+
+    /// Cleans one log now, whatever its dirty ratio, and saves how far it got. The background cleaner does the same
+    /// for logs that are due.
+    pub fn clean(&self, log: &Log) -> Result<keeplog_cleaner::CleanReport> {
+        self.inner.clean(log, &self.background.stop_flag())
+    }
+
+    /// Wakes the background cleaner now instead of at its next turn.
+    pub fn wake_cleaner(&self) {
+        self.background.wake();
+    }
+
+    /// What the background cleaner has done and is doing.
+    #[must_use]
+    pub fn cleaner(&self) -> CleanerStatus {
+        self.background.status()
+    }
+
+    /// Saves recovery points, start offsets and cleaner offsets of all logs. Done by itself every
+    /// `log_flush_offset_checkpoint_interval_ms` and on close.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.inner.checkpoint()
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.inner.data_dir.path()
+    }
+
+    /// Stops the cleaner, closes every log, and leaves the clean-shutdown mark if all went well. Log handles fail with
+    /// `Closed` from then on. Closing twice is fine.
+    pub fn close(&self) -> Result<()> {
+        self.background.stop();
+        self.inner.close()
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("path", &self.path()).field("logs", &self.inner.logs().open.len()).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    fn logs(&self) -> MutexGuard<'_, Logs> {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner) // no call leaves the map half changed
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        for log in self.logs().open.values() {
+            log.note_offsets();
+        }
+        self.data_dir.write_checkpoints()
+    }
+
+    fn close(&self) -> Result<()> {
+        let open = {
+            let mut logs = self.logs();
+            if std::mem::replace(&mut logs.closed, true) {
+                return Ok(());
+            }
+            std::mem::take(&mut logs.open)
+        };
+        // Every log gets its chance: one that fails must not cost the others their clean close.
+        let mut first_error = None;
+        for log in open.values() {
+            if let Err(error) = log.close() {
+                first_error.get_or_insert(error);
+            }
+        }
+        let closed = self.data_dir.close().map(drop);
+        first_error.map_or(closed, Err)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::warn!(%error, "a store was dropped without a clean close; the next open recovers it");
+        }
+    }
+}
+
+fn closed(inner: &Inner) -> Error {
+    Error::new(ErrorKind::Closed, "open a log", "the store was closed").at(inner.data_dir.path())
+}

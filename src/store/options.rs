@@ -1,0 +1,106 @@
+//! Settings of a store.
+
+use std::collections::BTreeMap;
+
+use keeplog_engine::{Error, LogOptions, Result};
+
+/// Settings of a [`crate::Store`]. Methods set one value each and return the options.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct StoreOptions {
+    /// Settings of logs that have none of their own.
+    pub log: LogOptions,
+    /// Settings by topic.
+    pub topics: BTreeMap<String, LogOptions>,
+    /// `log.cleaner.enable`: whether the background cleaner runs; default yes. Without it compacted logs grow for ever.
+    pub log_cleaner_enable: bool,
+    /// `log.cleaner.backoff.ms`: how long the cleaner waits when nothing is due; default 15 s.
+    pub log_cleaner_backoff_ms: u64,
+    /// `log.cleaner.dedupe.buffer.size`: memory of the cleaner's dedup set at most, bytes; default 128 MiB. A pass takes
+    /// no more than the dirty records can need.
+    pub log_cleaner_dedupe_buffer_size: u64,
+    /// `log.flush.offset.checkpoint.interval.ms`: how often recovery points are saved; default 60 s. Less is to be
+    /// scanned after a crash if it is shorter.
+    pub log_flush_offset_checkpoint_interval_ms: u64,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            log: LogOptions::default(),
+            topics: BTreeMap::new(),
+            log_cleaner_enable: true,
+            log_cleaner_backoff_ms: 15_000,
+            log_cleaner_dedupe_buffer_size: 128 << 20,
+            log_flush_offset_checkpoint_interval_ms: 60_000,
+        }
+    }
+}
+
+impl StoreOptions {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the settings of logs that have none of their own.
+    #[must_use]
+    pub fn log(mut self, options: LogOptions) -> Self {
+        self.log = options;
+        self
+    }
+
+    /// Sets the settings of the logs of one topic.
+    #[must_use]
+    pub fn topic(mut self, topic: impl Into<String>, options: LogOptions) -> Self {
+        self.topics.insert(topic.into(), options);
+        self
+    }
+
+    /// Sets [`StoreOptions::log_cleaner_enable`](#structfield.log_cleaner_enable).
+    #[must_use]
+    pub fn log_cleaner_enable(mut self, enable: bool) -> Self {
+        self.log_cleaner_enable = enable;
+        self
+    }
+
+    /// Sets [`StoreOptions::log_cleaner_backoff_ms`](#structfield.log_cleaner_backoff_ms).
+    #[must_use]
+    pub fn log_cleaner_backoff_ms(mut self, ms: u64) -> Self {
+        self.log_cleaner_backoff_ms = ms;
+        self
+    }
+
+    /// Sets [`StoreOptions::log_cleaner_dedupe_buffer_size`](#structfield.log_cleaner_dedupe_buffer_size).
+    #[must_use]
+    pub fn log_cleaner_dedupe_buffer_size(mut self, bytes: u64) -> Self {
+        self.log_cleaner_dedupe_buffer_size = bytes;
+        self
+    }
+
+    /// Sets [`StoreOptions::log_flush_offset_checkpoint_interval_ms`](#structfield.log_flush_offset_checkpoint_interval_ms).
+    #[must_use]
+    pub fn log_flush_offset_checkpoint_interval_ms(mut self, ms: u64) -> Self {
+        self.log_flush_offset_checkpoint_interval_ms = ms;
+        self
+    }
+
+    /// The settings of a topic's logs.
+    #[must_use]
+    pub fn of_topic(&self, topic: &str) -> &LogOptions {
+        self.topics.get(topic).unwrap_or(&self.log)
+    }
+
+    /// Refuses settings that can't work, naming the setting.
+    pub fn check(&self) -> Result<()> {
+        self.log.check()?;
+        for options in self.topics.values() {
+            options.check()?;
+        }
+        if self.log_cleaner_dedupe_buffer_size < 1024 {
+            return Err(Error::invalid("use these store options", "log_cleaner_dedupe_buffer_size must be at least 1024 bytes"));
+        }
+        Ok(())
+    }
+}

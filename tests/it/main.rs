@@ -1,0 +1,4 @@
+//! Tests of the facade, in one binary.
+#![allow(clippy::disallowed_methods)] // they look at files behind the back of the engine
+
+mod store;

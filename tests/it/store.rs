@@ -1,0 +1,182 @@
+//! A store of many logs and its background cleaner.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use keeplog::{CleanupPolicy, Durability, ErrorKind, Log, LogOptions, Record, Store, StoreOptions};
+
+fn small() -> StoreOptions {
+    StoreOptions::new().log(LogOptions::new().segment_bytes(4096).index_interval_bytes(256)).log_cleaner_backoff_ms(20)
+}
+
+fn fill(log: &Log, rounds: usize) {
+    for round in 0..rounds {
+        let batch: Vec<_> = (0..20).map(|key| Record::new(format!("key-{key}"), format!("value {round}"))).collect();
+        log.append(&batch, Durability::Buffered).unwrap();
+    }
+}
+
+/// Waits for what a background thread brings about; the time limit only ends a hanging test.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..1500 {
+        if holds() {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    panic!("never: {what}");
+}
+
+fn newest(log: &Log) -> std::collections::BTreeMap<Vec<u8>, Vec<u8>> {
+    let records = log.read_from(log.start_offset()).unwrap().map(Result::unwrap);
+    records.map(|r| (r.key().unwrap().to_vec(), r.value().unwrap().to_vec())).collect()
+}
+
+#[test]
+fn dirty_logs_are_cleaned_behind_the_back_of_their_users() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), small()).unwrap();
+    let log = store.log("accounts", 0).unwrap();
+    fill(&log, 100);
+    let before: u64 = log.segments().all().iter().map(|s| s.size_bytes()).sum();
+    store.wake_cleaner();
+    eventually("a pass", || store.cleaner().passes > 0);
+    let after: u64 = log.segments().all().iter().map(|s| s.size_bytes()).sum();
+    assert!(after * 4 < before, "{after} of {before} bytes");
+    let newest = newest(&log);
+    assert_eq!(newest.len(), 20);
+    assert!(newest.values().all(|v| v == b"value 99"));
+    assert_eq!(log.end_offset(), 2000);
+    store.close().unwrap();
+    let checkpoint = std::fs::read_to_string(dir.path().join("cleaner-offset-checkpoint")).unwrap();
+    assert!(checkpoint.contains("accounts 0 "), "{checkpoint}");
+}
+
+#[test]
+fn deleted_by_age_where_the_policy_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let events = LogOptions::new().segment_bytes(4096).cleanup_policy(CleanupPolicy::Delete).retention_ms(Some(1));
+    let store = Store::open(dir.path(), small().topic("events", events)).unwrap();
+    let log = store.log("events", 0).unwrap();
+    for i in 0..200 {
+        log.append(&[Record::keyless("x".repeat(100)).timestamp_ms(i)], Durability::Buffered).unwrap();
+    }
+    store.wake_cleaner();
+    eventually("retention", || log.start_offset() > 150);
+}
+
+#[test]
+fn a_reopened_store_has_all_its_logs_and_one_owner() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), small()).unwrap();
+    for partition in 0..5 {
+        fill(&store.log("t", partition).unwrap(), 10);
+    }
+    assert_eq!(Store::open(dir.path(), small()).unwrap_err().kind(), ErrorKind::Locked);
+    let log = store.log("t", 3).unwrap();
+    store.close().unwrap();
+    store.close().unwrap();
+    assert_eq!(log.append(&[Record::new("a", "b")], Durability::Buffered).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(store.log("t", 3).unwrap_err().kind(), ErrorKind::Closed);
+    assert!(dir.path().join(".kafka_cleanshutdown").exists());
+    let store = Store::open(dir.path(), small()).unwrap();
+    assert_eq!(store.logs().len(), 5);
+    assert!(store.logs().iter().all(|l| l.recovery_report().clean && newest(l).len() == 20));
+    assert!(!dir.path().join(".kafka_cleanshutdown").exists());
+}
+
+/// C26: a damaged log does not keep the others from opening, and its bytes stay.
+#[test]
+fn a_log_that_does_not_open_is_listed_and_the_others_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), small()).unwrap();
+    for partition in 0..3 {
+        fill(&store.log("t", partition).unwrap(), 10);
+    }
+    store.close().unwrap();
+    let broken = dir.path().join("t-1/00000000000000000000.log");
+    let huge = std::fs::OpenOptions::new().write(true).open(&broken).unwrap();
+    huge.set_len(3 << 30).unwrap(); // a hole: more than a segment can hold
+    let store = Store::open(dir.path(), small()).unwrap();
+    assert_eq!(store.logs().len(), 2);
+    let failed = store.failed();
+    assert_eq!((failed.len(), failed[0].0.partition()), (1, 1));
+    assert!(failed[0].1.contains("2147483647"), "{}", failed[0].1);
+    assert!(store.log("t", 1).is_err());
+    store.delete_log("t", 1).unwrap();
+    assert!(!dir.path().join("t-1").exists());
+    fill(&store.log("t", 1).unwrap(), 1);
+    assert!(store.failed().is_empty());
+}
+
+/// A26: a log that is deleted and made again starts anew for the cleaner too.
+#[test]
+fn a_log_made_again_is_cleaned_from_its_own_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), small().log_cleaner_enable(false)).unwrap();
+    let log = store.log("t", 0).unwrap();
+    fill(&log, 50);
+    log.roll().unwrap();
+    assert_eq!(store.clean(&log).unwrap().new_dirty, 1000);
+    store.delete_log("t", 0).unwrap();
+    let log = store.log("t", 0).unwrap();
+    fill(&log, 5);
+    log.roll().unwrap();
+    let report = store.clean(&log).unwrap();
+    assert_eq!((report.first_dirty, report.new_dirty), (0, 100));
+    assert_eq!(newest(&log).len(), 20);
+}
+
+/// B17: closing does not wait for the back-off.
+#[test]
+fn closing_does_not_wait_for_the_cleaners_sleep() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), StoreOptions::new().log_cleaner_backoff_ms(u64::MAX)).unwrap();
+    store.log("t", 0).unwrap();
+    store.close().unwrap();
+}
+
+#[test]
+fn dropping_the_last_handle_closes() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), small()).unwrap();
+    fill(&store.log("t", 0).unwrap(), 3);
+    let other = store.clone();
+    drop(store);
+    fill(&other.log("t", 0).unwrap(), 3);
+    drop(other);
+    assert!(dir.path().join(".kafka_cleanshutdown").exists());
+}
+
+/// Appends and reads go on while the cleaner replaces segments beneath them.
+#[test]
+fn writers_readers_and_the_cleaner_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), small().log_cleaner_backoff_ms(1)).unwrap();
+    let log = Arc::new(store.log("t", 0).unwrap());
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for round in 0..600 {
+                log.append(&[Record::new(format!("key-{}", round % 7), format!("{round:0200}"))], Durability::Buffered).unwrap();
+                if round % 50 == 0 {
+                    store.wake_cleaner();
+                }
+            }
+        });
+        while !writer.is_finished() {
+            let mut last = None;
+            for record in log.read_from(0).unwrap() {
+                let record = record.unwrap();
+                assert!(last.is_none_or(|l| l < record.offset()));
+                last = Some(record.offset());
+            }
+        }
+    });
+    eventually("a pass", || store.cleaner().passes > 0);
+    let newest = newest(&log);
+    for key in 0..7_u64 {
+        let round = (0..600).rev().find(|r| r % 7 == key).unwrap();
+        assert_eq!(newest[format!("key-{key}").as_bytes()], format!("{round:0200}").into_bytes());
+    }
+    assert!(store.cleaner().dead.is_none());
+}
