@@ -1,0 +1,116 @@
+//! The command line as written. Nothing here looks at the world: each command turns its arguments into a plan.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Look into, check, mend and compact Kafka partition directories, with no broker running.
+///
+/// A DIR is either one partition directory (such as orders-0, with its .log files) or a data directory that holds
+/// several (an entry of Kafka's log.dirs, or a Keeplog store).
+#[derive(Debug, Parser)]
+#[command(name = "keeplog", version, subcommand_required = true, arg_required_else_help = true, max_term_width = 110)]
+#[command(after_long_help = "\
+Examples:
+  keeplog verify /var/lib/kafka/data              is anything wrong here?
+  keeplog inspect /var/lib/kafka/data/orders-0    what is in this partition?
+  keeplog dump --json orders-0 | jq .records[].k  every batch and record
+
+inspect, dump, verify and offsets only read, and take no lock. recover and compact write: stop the broker first, and
+work on a copy if you have no other.
+
+Exit status:
+  0  fine
+  1  something is wrong with the data
+  2  could not run (arguments, permissions, a directory that is not a log, a full disk)")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Inspect(Inspect),
+    Dump(Dump),
+    Verify(Verify),
+}
+
+/// Show what a partition holds: segments, offsets, times, batches, codecs, indexes, checkpoints, producers.
+///
+/// Reads every batch, and draws each segment with its live and its dead share. A record is dead when a newer one has its
+/// key, or when its transaction was aborted: what compacting everything would remove.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  keeplog inspect orders-0            one partition
+  keeplog inspect /var/lib/kafka/data every partition of a data directory
+  keeplog inspect --json orders-0     the same as JSON, one object per partition
+
+Only reads. For a judgement of what it finds, run keeplog verify.")]
+pub(crate) struct Inspect {
+    /// Partition directory, or data directory that holds several.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Print JSON, one object per partition and line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Print every batch and record.
+///
+/// With --json, one JSON object per batch: file, pos (byte position), bytes (whole batch), magic, base and last (offsets),
+/// count, codec, ts_type, max_ts, horizon (delete horizon), pid, epoch, seq, leader_epoch, txn, control, crc, valid, and
+/// records, each with o (offset), t (timestamp, ms), k and v (key and value, hex or null) and h (headers, if any).
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  keeplog dump orders-0                                    batches and records as text
+  keeplog dump --json orders-0 > orders-0.jsonl            one JSON object per batch
+  keeplog dump --decode offsets __consumer_offsets-7       commits and group metadata, decoded
+  keeplog dump --decode transactions --json __transaction_state-3
+
+For a data directory, the name of each file is preceded by that of its partition. Only reads. Where a segment can't be
+read on, the rest of it is left out, the reason goes to stderr and the exit status is 1.")]
+pub(crate) struct Dump {
+    /// Partition directory, or data directory that holds several.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Show the records of a coordinator's log as what they mean.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) decode: Option<Decode>,
+    /// Print JSON, one object per batch and line (with --decode: per record).
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How to read keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Decode {
+    /// As records of __consumer_offsets.
+    Offsets,
+    /// As records of __transaction_state.
+    Transactions,
+}
+
+/// Check everything that can be checked.
+///
+/// Checksums, every record, offsets rising, counts, each index against its log, producer snapshots, checkpoint files, gaps
+/// between segments, leftovers of interrupted work. Each finding names the file and the position and says what it means
+/// and what to do.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  keeplog verify orders-0
+  keeplog verify /var/lib/kafka/data && echo sound
+  keeplog verify --json orders-0 | jq '.findings[] | select(.severity == \"damage\")'
+
+Findings are damage (data is lost or would be read wrongly), warning (needs mending, nothing is lost) or note (unusual
+but sound). The exit status is 1 only if there is damage. Only reads; keeplog recover mends.")]
+pub(crate) struct Verify {
+    /// Partition directory, or data directory that holds several.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Print JSON, one object per partition and line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

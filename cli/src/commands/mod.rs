@@ -1,0 +1,19 @@
+//! One file per command: its arguments become a plan, the plan is carried out, and what came of it is printed.
+
+mod dump;
+mod inspect;
+mod verify;
+
+use crate::Status;
+use crate::args::Command;
+use crate::door::Storage;
+use crate::failure::Failure;
+
+/// Runs `command`.
+pub(crate) fn run(command: Command, storage: &dyn Storage) -> Result<Status, Failure> {
+    match command {
+        Command::Dump(args) => dump::run(&args, storage),
+        Command::Inspect(args) => inspect::run(&args, storage),
+        Command::Verify(args) => verify::run(&args, storage),
+    }
+}

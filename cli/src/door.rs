@@ -1,0 +1,9 @@
+//! Everything that the command line uses of the libraries, in one place.
+
+pub(crate) use keeplog_engine::checkpoint;
+pub(crate) use keeplog_engine::names::{self, TopicPartition};
+pub(crate) use keeplog_engine::record;
+pub(crate) use keeplog_engine::scan;
+pub(crate) use keeplog_engine::storage::{self, Storage};
+pub(crate) use keeplog_engine::{Error, ErrorKind};
+pub(crate) use keeplog_index as index;
