@@ -33,6 +33,7 @@ pub(crate) enum Command {
     Inspect(Inspect),
     Dump(Dump),
     Verify(Verify),
+    Recover(Recover),
 }
 
 /// Show what a partition holds: segments, offsets, times, batches, codecs, indexes, checkpoints, producers.
@@ -110,6 +111,36 @@ pub(crate) struct Verify {
     /// Partition directory, or data directory that holds several.
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
+    /// Print JSON, one object per partition and line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Open a log as after a crash, mend it, and close it cleanly.
+///
+/// Completes or undoes interrupted swaps, removes leftovers, reads every batch, cuts a torn tail, rebuilds indexes and
+/// producer snapshots, and reports all it did. Damage that is no torn tail is reported and kept. The recovery point says
+/// below which offset everything was known to be on the device: what is wrong there is always damage, and never cut.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  keeplog recover orders-0                        with the recovery point in the checkpoint file beside it
+  keeplog recover --recovery-point 0 orders-0     take nothing as known to be on the device
+  keeplog recover --cut-damage orders-0           give up everything behind the first damage above the recovery point
+  keeplog recover --json /var/lib/kafka/data      every partition, one JSON object each
+
+Writes, and takes the lock of the data directory. Exit status 1 if there was damage.")]
+pub(crate) struct Recover {
+    /// Partition directory, or data directory that holds several.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Offset below which everything is known to be synced, instead of the one in the checkpoint file.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    pub(crate) recovery_point: Option<u64>,
+    /// Cut the log at the first damage above the recovery point and remove all later segments, as Kafka does, instead of
+    /// keeping them.
+    #[arg(long)]
+    pub(crate) cut_damage: bool,
     /// Print JSON, one object per partition and line.
     #[arg(long)]
     pub(crate) json: bool,

@@ -5,5 +5,6 @@ pub(crate) use keeplog_engine::names::{self, TopicPartition};
 pub(crate) use keeplog_engine::record;
 pub(crate) use keeplog_engine::scan;
 pub(crate) use keeplog_engine::storage::{self, Storage};
-pub(crate) use keeplog_engine::{Error, ErrorKind};
+pub(crate) use keeplog_engine::{DataDir, Log, LogOptions, RecoveryMode, RecoveryReport};
+pub(crate) use keeplog_engine::{Error, ErrorKind, snapshot};
 pub(crate) use keeplog_index as index;

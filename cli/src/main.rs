@@ -6,7 +6,9 @@ mod check;
 mod commands;
 mod door;
 mod failure;
+mod metered;
 mod output;
+mod owned;
 mod picture;
 mod progress;
 mod survey;
@@ -14,9 +16,11 @@ mod target;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 
+use crate::door::Storage;
 use crate::door::storage::RealStorage;
 
 /// How a command ended that could do its work.
@@ -40,7 +44,8 @@ fn main() -> ExitCode {
             return if usage.use_stderr() { ExitCode::from(COULD_NOT_RUN) } else { ExitCode::SUCCESS };
         }
     };
-    match commands::run(cli.command, &RealStorage::new()) {
+    let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
+    match commands::run(cli.command, &storage) {
         Ok(Status::Fine) => ExitCode::SUCCESS,
         Ok(Status::Damage) => ExitCode::from(1),
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,

@@ -167,6 +167,17 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.0} %", part as f64 * 100.0 / whole as f64) }
 }
 
+/// `0.42 s`, `3 min 05 s`.
+pub(crate) fn seconds(value: f64) -> String {
+    if value < 1.0 {
+        format!("{:.0} ms", value * 1000.0)
+    } else if value < 120.0 {
+        format!("{value:.2} s")
+    } else {
+        format!("{} min {:02.0} s", (value / 60.0).floor(), (value % 60.0).floor())
+    }
+}
+
 /// `2026-11-29 20:12:24.708`, UTC; `-` for -1, which stands for no timestamp.
 pub(crate) fn time(ms: i64) -> String {
     if ms == -1 {
@@ -248,6 +259,7 @@ mod tests {
         assert_eq!([0, 999, 1000, 2_000_000].map(count), ["0", "999", "1,000", "2,000,000"]);
         assert_eq!(counted(1, "batch", "batches"), "1 batch");
         assert_eq!([percent(1, 3), percent(0, 0)], ["33 %", "-"]);
+        assert_eq!([0.0421, 3.0, 185.7].map(seconds), ["42 ms", "3.00 s", "3 min 05 s"]);
     }
 
     #[test]

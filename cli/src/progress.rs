@@ -1,6 +1,8 @@
 //! A progress bar on stderr for work that a person is waiting for.
 
 use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -9,6 +11,7 @@ use crate::door::Storage;
 
 /// Nothing is shown before this, so that short work stays quiet.
 const QUIET_FOR: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOK_EVERY_BYTES: u64 = 1 << 18;
 const REDRAWS_PER_SECOND: u8 = 10;
 
@@ -71,6 +74,29 @@ impl<'s> Progress<'s> {
             self.bar = Some(bar);
         }
     }
+}
+
+/// Runs `work` and shows how far `done` has come on from where it is now, of `total` bytes.
+pub(crate) fn watch<T>(storage: &dyn Storage, label: &str, total: u64, done: &AtomicU64, work: impl FnOnce() -> T) -> T {
+    let mut progress = Progress::new(storage, label, total);
+    let before = done.load(Ordering::Relaxed);
+    if !progress.wanted {
+        return work();
+    }
+    let (finished, wait) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        // The library starts no thread that could say how far it is.
+        scope.spawn(move || {
+            // Ends when the sender is dropped, also by a panic of the work.
+            while wait.recv_timeout(LOOK_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
+                progress.done = (done.load(Ordering::Relaxed) - before).min(total);
+                progress.look();
+            }
+        });
+        let result = work();
+        drop(finished);
+        result
+    })
 }
 
 const TEMPLATE: &str = "{msg} [{bar:30}] {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";

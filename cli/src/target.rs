@@ -105,12 +105,7 @@ impl Target {
 
     /// Bytes in all `.log` files, for progress.
     pub(crate) fn log_bytes(&self, storage: &dyn Storage) -> u64 {
-        let of_file = |partition: &Partition, name: &str| storage.metadata(&partition.path.join(name)).map_or(0, |meta| meta.len);
-        let of_partition = |partition: &Partition| {
-            let names = storage.list(&partition.path).unwrap_or_default();
-            names.iter().filter(|entry| is_segment(entry)).map(|entry| of_file(partition, &entry.name)).sum::<u64>()
-        };
-        self.partitions.iter().map(of_partition).sum()
+        self.partitions.iter().map(|partition| log_bytes(storage, partition)).sum()
     }
 
     /// Runs `work` on each partition. One that fails is complained about and the others go on; the failure then counts.
@@ -136,6 +131,13 @@ impl Target {
         Err(Failure::new(format!("could not work on {} of {} partitions: {}", failed.len(), self.partitions.len(), failed.join(", ")))
             .advise("see the messages above; the other partitions were done"))
     }
+}
+
+/// Bytes in the `.log` files of `partition`, as far as they can be told.
+pub(crate) fn log_bytes(storage: &dyn Storage, partition: &Partition) -> u64 {
+    let names = storage.list(&partition.path).unwrap_or_default();
+    let of_file = |name: &str| storage.metadata(&partition.path.join(name)).map_or(0, |meta| meta.len);
+    names.iter().filter(|entry| is_segment(entry)).map(|entry| of_file(&entry.name)).sum()
 }
 
 /// Whether `entry` is the data file of a segment, in the sense of Kafka's loader: whatever ends in `.log`.

@@ -86,7 +86,7 @@ pub(crate) const GAP: Code = code(
 pub(crate) const INDEX_DAMAGED: Code = code(
     "index-damaged",
     Damage,
-    "Reads through this index can miss records. It holds nothing that the log does not: keeplog recover --recovery-point 0 rebuilds it.",
+    "Reads through this index can miss records. It holds nothing that the log does not: keeplog recover rebuilds it.",
 );
 pub(crate) const INDEX_AHEAD: Code = code(
     "index-ahead",
@@ -121,7 +121,24 @@ pub(crate) const TIME_INDEX_UNCLOSED: Code = code(
 pub(crate) const TXN_INDEX_INCOMPLETE: Code = code(
     "txnindex-incomplete",
     Damage,
-    "Readers of committed data would be given records of an aborted transaction. keeplog recover --recovery-point 0 rebuilds the index.",
+    "Readers of committed data would be given records of an aborted transaction. keeplog recover rebuilds the index.",
+);
+pub(crate) const SNAPSHOT_DAMAGED: Code = code(
+    "snapshot-damaged",
+    Damage,
+    "It can't be used: producer state will be rebuilt from an older snapshot and the log, which takes longer. keeplog recover replaces \
+     it.",
+);
+pub(crate) const SNAPSHOT_AHEAD: Code = code(
+    "snapshot-ahead",
+    Damage,
+    "The log once reached this offset and now ends below it: records at its end are gone, unless it was truncated on purpose.",
+);
+pub(crate) const SNAPSHOT_STRAY: Code = code("snapshot-stray", Note, "It belongs to no segment; a broker removes it at its next start.");
+pub(crate) const SNAPSHOT_MISSING: Code = code(
+    "snapshot-missing",
+    Warning,
+    "After a clean stop a broker takes this for \"no producers\" and forgets their sequences. keeplog recover writes snapshots.",
 );
 pub(crate) const CHECKPOINT_DAMAGED: Code = code(
     "checkpoint-damaged",

@@ -27,6 +27,8 @@ pub(crate) struct Inventory {
     pub(crate) segments: Vec<SegmentFiles>,
     /// Index files without a `.log`: number and name, ascending.
     pub(crate) orphans: Vec<(u64, String)>,
+    /// Producer snapshots: offset and name, ascending.
+    pub(crate) snapshots: Vec<(u64, String)>,
     /// Whether the file with the topic id is there.
     pub(crate) has_metadata: bool,
 }
@@ -54,7 +56,9 @@ impl Inventory {
                     let bytes = storage.metadata(&path).map_err(|e| Error::io("read the size of", &path, e))?.len;
                     inventory.segments.push(SegmentFiles { base: number, log: entry.name, bytes, indexes: IndexFiles::default() });
                 }
-                Some(FileName { kind: FileKind::Snapshot, state: FileState::Live, .. }) => {}
+                Some(FileName { number, kind: FileKind::Snapshot, state: FileState::Live }) => {
+                    inventory.snapshots.push((number, entry.name));
+                }
                 Some(FileName { number, kind, state: FileState::Live }) => {
                     let files = indexes.entry(number).or_default();
                     let place = match kind {

@@ -6,6 +6,7 @@ mod files;
 mod finding;
 mod indexes;
 mod segment;
+mod snapshots;
 
 use std::path::Path;
 
@@ -18,6 +19,7 @@ pub(crate) use self::finding::{Finding, Severity};
 use self::finding::{Findings, Place};
 use self::indexes::Owner;
 use self::segment::Walk;
+use self::snapshots::LogFacts;
 use crate::door::checkpoint::EpochEntry;
 use crate::door::names::DirectoryName;
 use crate::door::storage::{Entry, EntryKind};
@@ -82,6 +84,8 @@ pub(crate) fn partition(storage: &dyn Storage, partition: &Partition, marks: Mar
         complete = extent.complete;
     }
     report_orphans(&inventory, &mut findings);
+    let facts = LogFacts { end_offset: end_offset.filter(|_| complete), has_producers: walk.has_producers };
+    snapshots::check(storage, &partition.path, &inventory, facts, &mut findings)?;
     let epochs = checkpoints::epochs(storage, &partition.path, &mut findings)?;
     if inventory.has_metadata {
         checkpoints::topic_id(storage, &partition.path, &mut findings)?;

@@ -2,7 +2,10 @@
 
 mod dump;
 mod inspect;
+mod recover;
 mod verify;
+
+use std::sync::Arc;
 
 use crate::Status;
 use crate::args::Command;
@@ -10,10 +13,11 @@ use crate::door::Storage;
 use crate::failure::Failure;
 
 /// Runs `command`.
-pub(crate) fn run(command: Command, storage: &dyn Storage) -> Result<Status, Failure> {
+pub(crate) fn run(command: Command, storage: &Arc<dyn Storage>) -> Result<Status, Failure> {
     match command {
-        Command::Dump(args) => dump::run(&args, storage),
-        Command::Inspect(args) => inspect::run(&args, storage),
-        Command::Verify(args) => verify::run(&args, storage),
+        Command::Dump(args) => dump::run(&args, &**storage),
+        Command::Inspect(args) => inspect::run(&args, &**storage),
+        Command::Recover(args) => recover::run(&args, storage),
+        Command::Verify(args) => verify::run(&args, &**storage),
     }
 }

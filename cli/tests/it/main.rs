@@ -5,5 +5,6 @@ mod bad_input;
 mod dump;
 mod harness;
 mod inspect;
+mod recover;
 mod usage;
 mod verify;

@@ -35,7 +35,7 @@ fn everything_that_a_broker_left_is_sound() {
 
 #[test]
 fn logs_before_and_after_cleaning_are_sound() {
-    let expected = ["gap", "index-preallocated", "leftover-deleted"];
+    let expected = ["gap", "index-preallocated", "leftover-deleted", "snapshot-stray"];
     for case in cases(Set::Cleaned).into_iter().chain(cases(Set::Legacy)) {
         for round in ["before1", "after1", "before2", "after2", "before3", "after3"] {
             let dir = case.join(round);
@@ -62,7 +62,7 @@ fn each_damaged_directory_is_found_out() {
         ("01-untouched", 0, &[]),
         ("02-active-cut-in-batch", 1, &["torn-tail"]),
         ("03-active-cut-in-header", 1, &["torn-tail"]),
-        ("04-active-cut-to-nothing", 1, &["index-ahead"]),
+        ("04-active-cut-to-nothing", 1, &["index-ahead", "snapshot-ahead"]),
         ("05-active-last-batch-bit", 1, &["checksum"]),
         ("06-active-middle-bit", 1, &["checksum"]),
         ("07-active-garbage-tail", 1, &["not-a-batch"]),
@@ -74,7 +74,7 @@ fn each_damaged_directory_is_found_out() {
         ("13-active-older-batch-again", 1, &["offsets-not-rising"]),
         ("14-sealed-bit", 1, &["checksum"]),
         ("15-sealed-cut", 1, &["sealed-segment-cut"]),
-        ("16-sealed-missing", 1, &["segment-missing"]),
+        ("16-sealed-missing", 1, &["segment-missing", "snapshot-stray"]),
         ("17-sealed-bit-below-recovery-point", 1, &["checksum"]),
         ("18-sealed-cut-below-recovery-point", 1, &["sealed-segment-cut"]),
         ("19-index-missing", 0, &["index-missing"]),
@@ -87,11 +87,11 @@ fn each_damaged_directory_is_found_out() {
         ("26-cleaned-left", 0, &["leftover-cleaned"]),
         ("27-deleted-left", 0, &["leftover-deleted"]),
         ("28-swap-left-with-sources", 0, &["leftover-swap"]),
-        ("29-swap-left-sources-gone", 0, &["leftover-swap"]),
+        ("29-swap-left-sources-gone", 0, &["leftover-swap", "snapshot-stray"]),
         ("30-swap-and-cleaned", 0, &["leftover-cleaned", "leftover-swap"]),
         ("31-txnindex-garbage", 1, &["index-damaged"]),
-        ("32-snapshot-garbage", 0, &[]),
-        ("33-snapshot-missing", 0, &[]),
+        ("32-snapshot-garbage", 1, &["snapshot-damaged"]),
+        ("33-snapshot-missing", 0, &["snapshot-missing"]),
         ("34-recovery-point-past-end", 0, &[]),
     ];
     assert_eq!(expected.len(), cases(Set::Recovery).len());
