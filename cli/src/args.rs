@@ -15,8 +15,9 @@ Examples:
   keeplog verify /var/lib/kafka/data              is anything wrong here?
   keeplog inspect /var/lib/kafka/data/orders-0    what is in this partition?
   keeplog dump --json orders-0 | jq .records[].k  every batch and record
+  keeplog offsets list /var/lib/kafka/data        what is committed, by group
 
-inspect, dump, verify and offsets only read, and take no lock. recover and compact write: stop the broker first, and
+inspect, dump, verify and offsets only read, and take no lock. recover writes: stop the broker first, and
 work on a copy if you have no other.
 
 Exit status:
@@ -34,6 +35,8 @@ pub(crate) enum Command {
     Dump(Dump),
     Verify(Verify),
     Recover(Recover),
+    #[command(subcommand)]
+    Offsets(Offsets),
 }
 
 /// Show what a partition holds: segments, offsets, times, batches, codecs, indexes, checkpoints, producers.
@@ -142,6 +145,57 @@ pub(crate) struct Recover {
     #[arg(long)]
     pub(crate) cut_damage: bool,
     /// Print JSON, one object per partition and line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show committed offsets, from the partitions of __consumer_offsets.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Offsets {
+    List(OffsetsList),
+    Get(OffsetsGet),
+}
+
+/// List what every group has committed.
+///
+/// Loads the logs as a broker's coordinator does: the newest commit of each group and partition counts, transactional
+/// commits once their transaction committed, and deleted ones are gone.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  keeplog offsets list /var/lib/kafka/data                 a table
+  keeplog offsets list --tsv /var/lib/kafka/data | sort    group, topic, partition, offset, leader_epoch, metadata
+  keeplog offsets list --json __consumer_offsets-7         one JSON object per committed offset
+
+Only reads.")]
+pub(crate) struct OffsetsList {
+    /// A partition of __consumer_offsets, or the data directory that holds them.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Print tab-separated columns under a header line.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) tsv: bool,
+    /// Print JSON, one object per committed offset and line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show what one group has committed.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  keeplog offsets get /var/lib/kafka/data billing
+  keeplog offsets get --json __consumer_offsets-7 billing
+
+Only reads. A group that has committed nothing gives an empty answer, which is no error.")]
+pub(crate) struct OffsetsGet {
+    /// A partition of __consumer_offsets, or the data directory that holds them.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Group id.
+    #[arg(value_name = "GROUP")]
+    pub(crate) group: String,
+    /// Print JSON, one object per committed offset and line.
     #[arg(long)]
     pub(crate) json: bool,
 }

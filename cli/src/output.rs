@@ -231,6 +231,14 @@ fn note_rest(out: &mut String, bytes: usize) {
     }
 }
 
+/// The first `max` characters of a text from outside, safe to print.
+pub(crate) fn clipped(text: &str, max: usize) -> String {
+    let mut chars = text.chars();
+    let mut out = name(&chars.by_ref().take(max).collect::<String>());
+    note_rest(&mut out, chars.as_str().len());
+    out
+}
+
 /// Appends lower-case hex.
 pub(crate) fn push_hex(out: &mut String, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";

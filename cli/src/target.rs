@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::door::names::{DirectoryName, FileKind, FileName};
+use crate::door::names::{DirectoryName, DirectoryState, FileKind, FileName};
 use crate::door::storage::{Entry, EntryKind};
 use crate::door::{Error, Storage};
 use crate::failure::Failure;
@@ -20,6 +20,18 @@ pub(crate) struct Partition {
     /// Name of the directory, `orders-0`.
     pub(crate) name: String,
     pub(crate) path: PathBuf,
+}
+
+impl Partition {
+    /// Its number, if it is a live partition of `topic`.
+    pub(crate) fn number_in(&self, topic: &str) -> Option<u32> {
+        number_in(&self.name, topic)
+    }
+}
+
+fn number_in(directory: &str, topic: &str) -> Option<u32> {
+    let name = DirectoryName::parse(directory).filter(|name| name.state == DirectoryState::Live)?;
+    (name.topic_partition.topic() == topic).then(|| name.topic_partition.partition())
 }
 
 /// The partition directories that a command is to work on.
@@ -101,6 +113,17 @@ impl Target {
             Failure::new(format!("could not open {shown}: it holds logs, but none in a directory named like a partition (orders-0)"))
                 .advise(format!("give one of them: {}", names.join(", ")))
         })
+    }
+
+    /// Leaves only the live partitions of `topic`; a failure if there is none. `path` is what the user gave.
+    pub(crate) fn retain_topic(&mut self, topic: &str, path: &Path) -> Result<(), Failure> {
+        self.partitions.retain(|partition| partition.number_in(topic).is_some());
+        self.links.retain(|link| number_in(link, topic).is_some());
+        if self.partitions.is_empty() {
+            return Err(Failure::new(format!("could not find a partition of {topic} in {}", path.display()))
+                .advise(format!("give the data directory that holds {topic}-0 and so on, or one of these directories")));
+        }
+        Ok(())
     }
 
     /// Bytes in all `.log` files, for progress.

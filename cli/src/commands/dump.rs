@@ -1,15 +1,17 @@
 //! `keeplog dump`: every batch and record, as JSON lines or as text.
 
+mod decoded;
 mod lines;
 mod text;
 
 use std::path::Path;
 
 use crate::args;
+use crate::door::offsets_record::InternalTopic;
 use crate::door::record::{DecodeError, Decoder, RecordRef};
 use crate::door::scan::{Entry, EntryScanner, SCAN_BUFFER_BYTES};
 use crate::door::storage::{EntryKind, OpenMode};
-use crate::door::{Error, Storage};
+use crate::door::{CONSUMER_OFFSETS, Error, Storage, TRANSACTION_STATE};
 use crate::failure::{self, Failure};
 use crate::output::{self, Out};
 use crate::progress::Progress;
@@ -25,11 +27,17 @@ pub(crate) trait Form {
 }
 
 pub(crate) fn run(args: &args::Dump, storage: &dyn Storage) -> Result<Status, Failure> {
-    let target = Target::find(storage, &args.dir)?;
+    let mut target = Target::find(storage, &args.dir)?;
+    if let Some(decode) = args.decode.filter(|_| target.whole_dir) {
+        // Other topics' records would only look like nonsense. A directory that was named is taken at its word.
+        let topic = if decode == args::Decode::Offsets { CONSUMER_OFFSETS } else { TRANSACTION_STATE };
+        target.retain_topic(topic, &args.dir)?;
+    }
     let mut form: Box<dyn Form> = match (args.decode, args.json) {
         (None, true) => Box::new(lines::Lines::new()),
         (None, false) => Box::new(text::Text::new()),
-        (Some(_), _) => return Err(Failure::new("could not decode")),
+        (Some(args::Decode::Offsets), json) => Box::new(decoded::Decoded::new(InternalTopic::ConsumerOffsets, json)),
+        (Some(args::Decode::Transactions), json) => Box::new(decoded::Decoded::new(InternalTopic::TransactionState, json)),
     };
     let mut out = Out::new();
     let mut progress = Progress::beside_output(storage, "dumping", target.log_bytes(storage));

@@ -2,6 +2,7 @@
 
 mod dump;
 mod inspect;
+mod offsets;
 mod recover;
 mod verify;
 
@@ -17,6 +18,7 @@ pub(crate) fn run(command: Command, storage: &Arc<dyn Storage>) -> Result<Status
     match command {
         Command::Dump(args) => dump::run(&args, &**storage),
         Command::Inspect(args) => inspect::run(&args, &**storage),
+        Command::Offsets(command) => offsets::run(command, &**storage),
         Command::Recover(args) => recover::run(&args, storage),
         Command::Verify(args) => verify::run(&args, &**storage),
     }

@@ -5,6 +5,7 @@ mod bad_input;
 mod dump;
 mod harness;
 mod inspect;
+mod offsets;
 mod recover;
 mod usage;
 mod verify;
