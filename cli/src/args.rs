@@ -1,0 +1,201 @@
+//! The command line as written. Nothing here looks at the world: each command turns its arguments into a plan.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Look into, check, mend and compact Kafka partition directories, with no broker running.
+///
+/// A DIR is either one partition directory (such as orders-0, with its .log files) or a data directory that holds
+/// several (an entry of Kafka's log.dirs, or a Keeplog store).
+#[derive(Debug, Parser)]
+#[command(name = "keeplog", version, subcommand_required = true, arg_required_else_help = true, max_term_width = 110)]
+#[command(after_long_help = "\
+Examples:
+  keeplog verify /var/lib/kafka/data              is anything wrong here?
+  keeplog inspect /var/lib/kafka/data/orders-0    what is in this partition?
+  keeplog dump --json orders-0 | jq .records[].k  every batch and record
+  keeplog offsets list /var/lib/kafka/data        what is committed, by group
+
+inspect, dump, verify and offsets only read, and take no lock. recover writes: stop the broker first, and
+work on a copy if you have no other.
+
+Exit status:
+  0  fine
+  1  something is wrong with the data
+  2  could not run (arguments, permissions, a directory that is not a log, a full disk)")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Inspect(Inspect),
+    Dump(Dump),
+    Verify(Verify),
+    Recover(Recover),
+    #[command(subcommand)]
+    Offsets(Offsets),
+}
+
+/// Show what a partition holds: segments, offsets, times, batches, codecs, indexes, checkpoints, producers.
+///
+/// Reads every batch, and draws each segment with its live and its dead share. A record is dead when a newer one has its
+/// key, or when its transaction was aborted: what compacting everything would remove.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  keeplog inspect orders-0            one partition
+  keeplog inspect /var/lib/kafka/data every partition of a data directory
+  keeplog inspect --json orders-0     the same as JSON, one object per partition
+
+Only reads. For a judgement of what it finds, run keeplog verify.")]
+pub(crate) struct Inspect {
+    /// Partition directory, or data directory that holds several.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Print JSON, one object per partition and line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Print every batch and record.
+///
+/// With --json, one JSON object per batch: file, pos (byte position), bytes (whole batch), magic, base and last (offsets),
+/// count, codec, ts_type, max_ts, horizon (delete horizon), pid, epoch, seq, leader_epoch, txn, control, crc, valid, and
+/// records, each with o (offset), t (timestamp, ms), k and v (key and value, hex or null) and h (headers, if any).
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  keeplog dump orders-0                                    batches and records as text
+  keeplog dump --json orders-0 > orders-0.jsonl            one JSON object per batch
+  keeplog dump --decode offsets __consumer_offsets-7       commits and group metadata, decoded
+  keeplog dump --decode transactions --json __transaction_state-3
+
+For a data directory, the name of each file is preceded by that of its partition. Only reads. Where a segment can't be
+read on, the rest of it is left out, the reason goes to stderr and the exit status is 1.")]
+pub(crate) struct Dump {
+    /// Partition directory, or data directory that holds several.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Show the records of a coordinator's log as what they mean.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) decode: Option<Decode>,
+    /// Print JSON, one object per batch and line (with --decode: per record).
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How to read keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Decode {
+    /// As records of __consumer_offsets.
+    Offsets,
+    /// As records of __transaction_state.
+    Transactions,
+}
+
+/// Check everything that can be checked.
+///
+/// Checksums, every record, offsets rising, counts, each index against its log, producer snapshots, checkpoint files, gaps
+/// between segments, leftovers of interrupted work. Each finding names the file and the position and says what it means
+/// and what to do.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  keeplog verify orders-0
+  keeplog verify /var/lib/kafka/data && echo sound
+  keeplog verify --json orders-0 | jq '.findings[] | select(.severity == \"damage\")'
+
+Findings are damage (data is lost or would be read wrongly), warning (needs mending, nothing is lost) or note (unusual
+but sound). The exit status is 1 only if there is damage. Only reads; keeplog recover mends.")]
+pub(crate) struct Verify {
+    /// Partition directory, or data directory that holds several.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Print JSON, one object per partition and line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Open a log as after a crash, mend it, and close it cleanly.
+///
+/// Completes or undoes interrupted swaps, removes leftovers, reads every batch, cuts a torn tail, rebuilds indexes and
+/// producer snapshots, and reports all it did. Damage that is no torn tail is reported and kept. The recovery point says
+/// below which offset everything was known to be on the device: what is wrong there is always damage, and never cut.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  keeplog recover orders-0                        with the recovery point in the checkpoint file beside it
+  keeplog recover --recovery-point 0 orders-0     take nothing as known to be on the device
+  keeplog recover --cut-damage orders-0           give up everything behind the first damage above the recovery point
+  keeplog recover --json /var/lib/kafka/data      every partition, one JSON object each
+
+Writes, and takes the lock of the data directory. Exit status 1 if there was damage.")]
+pub(crate) struct Recover {
+    /// Partition directory, or data directory that holds several.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Offset below which everything is known to be synced, instead of the one in the checkpoint file.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    pub(crate) recovery_point: Option<u64>,
+    /// Cut the log at the first damage above the recovery point and remove all later segments, as Kafka does, instead of
+    /// keeping them.
+    #[arg(long)]
+    pub(crate) cut_damage: bool,
+    /// Print JSON, one object per partition and line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show committed offsets, from the partitions of __consumer_offsets.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Offsets {
+    List(OffsetsList),
+    Get(OffsetsGet),
+}
+
+/// List what every group has committed.
+///
+/// Loads the logs as a broker's coordinator does: the newest commit of each group and partition counts, transactional
+/// commits once their transaction committed, and deleted ones are gone.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  keeplog offsets list /var/lib/kafka/data                 a table
+  keeplog offsets list --tsv /var/lib/kafka/data | sort    group, topic, partition, offset, leader_epoch, metadata
+  keeplog offsets list --json __consumer_offsets-7         one JSON object per committed offset
+
+Only reads.")]
+pub(crate) struct OffsetsList {
+    /// A partition of __consumer_offsets, or the data directory that holds them.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Print tab-separated columns under a header line.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) tsv: bool,
+    /// Print JSON, one object per committed offset and line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show what one group has committed.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  keeplog offsets get /var/lib/kafka/data billing
+  keeplog offsets get --json __consumer_offsets-7 billing
+
+Only reads. A group that has committed nothing gives an empty answer, which is no error.")]
+pub(crate) struct OffsetsGet {
+    /// A partition of __consumer_offsets, or the data directory that holds them.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Group id.
+    #[arg(value_name = "GROUP")]
+    pub(crate) group: String,
+    /// Print JSON, one object per committed offset and line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

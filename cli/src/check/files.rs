@@ -1,0 +1,117 @@
+//! The names in a partition directory: what belongs to a segment, what is left over, what is foreign.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::codes;
+use super::finding::{Findings, Place};
+use super::indexes::IndexFiles;
+use crate::door::names::{self, FileKind, FileName, FileState};
+use crate::door::storage::EntryKind;
+use crate::door::{Error, Storage};
+
+/// One segment as its names give it.
+#[derive(Clone, Debug)]
+pub(crate) struct SegmentFiles {
+    pub(crate) base: u64,
+    /// Name of the `.log` file.
+    pub(crate) log: String,
+    pub(crate) bytes: u64,
+    pub(crate) indexes: IndexFiles,
+}
+
+/// What a partition directory holds.
+#[derive(Debug, Default)]
+pub(crate) struct Inventory {
+    /// Ascending by base offset.
+    pub(crate) segments: Vec<SegmentFiles>,
+    /// Index files without a `.log`: number and name, ascending.
+    pub(crate) orphans: Vec<(u64, String)>,
+    /// Producer snapshots: offset and name, ascending.
+    pub(crate) snapshots: Vec<(u64, String)>,
+    /// Whether the file with the topic id is there.
+    pub(crate) has_metadata: bool,
+}
+
+impl Inventory {
+    /// Lists `dir` for somebody who does not judge.
+    pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> Result<Self, Error> {
+        Self::read(storage, dir, &mut Findings::default())
+    }
+
+    /// Lists `dir` and reports names that should not be there.
+    pub(crate) fn read(storage: &dyn Storage, dir: &Path, findings: &mut Findings) -> Result<Self, Error> {
+        let mut inventory = Self::default();
+        let mut indexes: BTreeMap<u64, IndexFiles> = BTreeMap::new();
+        for entry in storage.list(dir).map_err(|e| Error::io("list", dir, e))? {
+            let name = entry.name.as_str();
+            let file = FileName::parse(name);
+            if entry.kind != EntryKind::File {
+                report_other(name, entry.kind, file.is_some() || name.ends_with(".log"), findings);
+                continue;
+            }
+            match file {
+                Some(FileName { number, kind: FileKind::Log, state: FileState::Live }) => {
+                    let path = dir.join(name);
+                    let bytes = storage.metadata(&path).map_err(|e| Error::io("read the size of", &path, e))?.len;
+                    inventory.segments.push(SegmentFiles { base: number, log: entry.name, bytes, indexes: IndexFiles::default() });
+                }
+                Some(FileName { number, kind: FileKind::Snapshot, state: FileState::Live }) => {
+                    inventory.snapshots.push((number, entry.name));
+                }
+                Some(FileName { number, kind, state: FileState::Live }) => {
+                    let files = indexes.entry(number).or_default();
+                    let place = match kind {
+                        FileKind::OffsetIndex => &mut files.offset,
+                        FileKind::TimeIndex => &mut files.time,
+                        _ => &mut files.txn,
+                    };
+                    *place = Some(entry.name);
+                }
+                Some(leftover) => report_leftover(name, leftover, findings),
+                None if name == names::PARTITION_METADATA => inventory.has_metadata = true,
+                None if name == names::LEADER_EPOCHS => {}
+                None => report_foreign(name, findings),
+            }
+        }
+        for segment in &mut inventory.segments {
+            segment.indexes = indexes.remove(&segment.base).unwrap_or_default();
+        }
+        for (number, files) in indexes {
+            inventory.orphans.extend([files.offset, files.time, files.txn].into_iter().flatten().map(|name| (number, name)));
+        }
+        Ok(inventory)
+    }
+}
+
+fn report_other(name: &str, kind: EntryKind, is_ours: bool, findings: &mut Findings) {
+    if is_ours {
+        let what = if kind == EntryKind::Directory { "a directory has the name of a file of the log" } else { "it is a link or a device" };
+        findings.add(codes::NOT_A_FILE, Place::file(name), what);
+    } else {
+        findings.add(codes::UNKNOWN_FILE, Place::file(name), "not a file of the log");
+    }
+}
+
+fn report_leftover(name: &str, file: FileName, findings: &mut Findings) {
+    let place = Place::file(name).offset(file.number);
+    match file.state {
+        FileState::Cleaned => findings.add(codes::LEFTOVER_CLEANED, place, "output of a clean that was not completed"),
+        FileState::Swap => findings.add(codes::LEFTOVER_SWAP, place, "output of a clean, on its way to replace old segments"),
+        FileState::Deleted => findings.add(codes::LEFTOVER_DELETED, place, "replaced or expired, its removal is pending"),
+        FileState::Live => {}
+    }
+}
+
+fn report_foreign(name: &str, findings: &mut Findings) {
+    let place = Place::file(name);
+    if name.ends_with(".log") {
+        findings.add(codes::BAD_NAME, place, "its name does not start with 20 digits");
+    } else if name.ends_with(".tmp") {
+        findings.add(codes::LEFTOVER_TMP, place, "an unfinished write of a checkpoint file");
+    } else if [".cleaned", ".swap", ".deleted"].iter().any(|suffix| name.ends_with(suffix)) {
+        findings.add(codes::LEFTOVER_DELETED, place, "a leftover with a name that does not start with 20 digits");
+    } else {
+        findings.add(codes::UNKNOWN_FILE, place, "not a file of the log");
+    }
+}

@@ -1,0 +1,25 @@
+//! One file per command: its arguments become a plan, the plan is carried out, and what came of it is printed.
+
+mod dump;
+mod inspect;
+mod offsets;
+mod recover;
+mod verify;
+
+use std::sync::Arc;
+
+use crate::Status;
+use crate::args::Command;
+use crate::door::Storage;
+use crate::failure::Failure;
+
+/// Runs `command`.
+pub(crate) fn run(command: Command, storage: &Arc<dyn Storage>) -> Result<Status, Failure> {
+    match command {
+        Command::Dump(args) => dump::run(&args, &**storage),
+        Command::Inspect(args) => inspect::run(&args, &**storage),
+        Command::Offsets(command) => offsets::run(command, &**storage),
+        Command::Recover(args) => recover::run(&args, storage),
+        Command::Verify(args) => verify::run(&args, &**storage),
+    }
+}

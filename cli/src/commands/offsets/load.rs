@@ -1,0 +1,137 @@
+//! Folds a partition of `__consumer_offsets` into what is committed, without opening the log.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::check::Inventory;
+use crate::door::record::{ControlType, DecodeError, Decoder};
+use crate::door::replay::{Origin, Outcome, Replay};
+use crate::door::scan::{Entry, EntryScanner, SCAN_BUFFER_BYTES};
+use crate::door::storage::OpenMode;
+use crate::door::{Error, Storage};
+use crate::failure::{self, Failure};
+use crate::output::DECODED_BYTES_MAX;
+use crate::progress::Progress;
+use crate::{Status, complain};
+
+/// One committed offset.
+#[derive(Clone, Debug)]
+pub(crate) struct Committed {
+    pub(crate) group: Arc<str>,
+    pub(crate) topic: Arc<str>,
+    pub(crate) partition: i32,
+    pub(crate) offset: u64,
+    pub(crate) leader_epoch: Option<i32>,
+    pub(crate) metadata: Arc<str>,
+    pub(crate) commit_timestamp_ms: i64,
+    pub(crate) expire_timestamp_ms: Option<i64>,
+}
+
+/// Reads one partition.
+pub(crate) struct Loader<'s> {
+    storage: &'s dyn Storage,
+    decoder: Decoder,
+    replay: Replay,
+    /// First offset that counts.
+    start_offset: u64,
+    /// The first record that is none of this topic, and how many there are.
+    foreign: Option<(String, u64)>,
+}
+
+impl<'s> Loader<'s> {
+    pub(crate) fn new(storage: &'s dyn Storage, start_offset: u64) -> Self {
+        Self { storage, decoder: Decoder::new(DECODED_BYTES_MAX), replay: Replay::new(), start_offset, foreign: None }
+    }
+
+    /// Reads all segments in `dir`. Damage is complained about; what could be read counts.
+    pub(crate) fn partition(&mut self, dir: &Path, progress: &mut Progress<'_>) -> Result<Status, Failure> {
+        let mut status = Status::Fine;
+        for segment in Inventory::list(self.storage, dir)?.segments {
+            status = status.max(self.segment(&dir.join(&segment.log), progress)?);
+        }
+        let counts = self.replay.counts();
+        if counts.records > 0 && counts.unknown_types == counts.records {
+            let text =
+                format!("could not list offsets in {}: none of its {} records is a commit or of a group", dir.display(), counts.records);
+            return Err(Failure::new(text).advise("give a partition of __consumer_offsets, or the data directory that holds it"));
+        }
+        if let Some((first, count)) = &self.foreign {
+            let failure =
+                Failure::new(format!("could not read {count} records of {} as commits or groups; the first: {first}", dir.display()))
+                    .advise("is this a partition of __consumer_offsets? keeplog dump --decode offsets shows every record");
+            complain(&failure.to_string());
+            status = Status::Damage;
+        }
+        Ok(status)
+    }
+
+    /// What is committed, of all groups or of one.
+    pub(crate) fn finish(self, group: Option<&str>) -> Vec<Committed> {
+        let cache = self.replay.cache();
+        let groups = cache.groups().filter(|name| group.is_none_or(|wanted| wanted == &***name));
+        let of_group = |group: &Arc<str>| {
+            let group = Arc::clone(group);
+            cache.list_group(&group).into_iter().map(move |listed| Committed {
+                group: Arc::clone(&group),
+                topic: listed.topic,
+                partition: listed.partition,
+                offset: listed.committed.offset,
+                leader_epoch: listed.committed.leader_epoch,
+                metadata: listed.committed.metadata,
+                commit_timestamp_ms: listed.committed.commit_timestamp_ms,
+                expire_timestamp_ms: listed.committed.expire_timestamp_ms,
+            })
+        };
+        groups.flat_map(of_group).collect()
+    }
+
+    fn segment(&mut self, path: &Path, progress: &mut Progress<'_>) -> Result<Status, Error> {
+        let file = self.storage.open(path, OpenMode::Read).map_err(|e| Error::io("open", path, e))?;
+        let len = file.len().map_err(|e| Error::io("read the size of", path, e))?;
+        let mut scanner = EntryScanner::new(&*file, 0, len, SCAN_BUFFER_BYTES);
+        let mut status = Status::Fine;
+        while let Some(next) = scanner.next() {
+            let damage = match next {
+                Ok(entry) => {
+                    progress.add(u64::from(entry.header.size));
+                    let (position, offset) = (entry.position, entry.header.base_offset);
+                    self.batch(&entry)
+                        .err()
+                        .map(|cause| Error::corrupt("read the batch in", path, position, cause.to_string()).offset_at(offset))
+                }
+                Err(end) => {
+                    progress.add(len - end.position);
+                    Some(end.in_file("read on in", path))
+                }
+            };
+            if let Some(damage) = damage {
+                complain(&format!("{}; what it held is missing from the answer", failure::one_line(&damage)));
+                status = Status::Damage;
+            }
+        }
+        Ok(status)
+    }
+
+    fn batch(&mut self, entry: &Entry<'_>) -> Result<(), DecodeError> {
+        let header = entry.header;
+        header.verify_crc(entry.bytes)?;
+        let origin = if header.is_transactional() { Origin::Transaction { producer_id: header.producer_id } } else { Origin::Plain };
+        for record in self.decoder.records(entry.bytes)? {
+            let record = record?;
+            if record.offset < self.start_offset {
+                continue;
+            }
+            if header.is_control() {
+                match record.key.map(ControlType::of_key).transpose()? {
+                    Some(ControlType::Commit) => self.replay.marker(header.producer_id, Outcome::Commit),
+                    Some(ControlType::Abort) => self.replay.marker(header.producer_id, Outcome::Abort),
+                    _ => {}
+                }
+            } else if let Err(error) = self.replay.record(origin, record.offset, record.key, record.value) {
+                let text = || failure::chain(&error.to_string(), std::error::Error::source(&error));
+                self.foreign.get_or_insert_with(|| (text(), 0)).1 += 1;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+//! `keeplog recover`: open as after a crash, mend, report, close.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::Status;
+use crate::args;
+use crate::door::{Log, LogOptions, RecoveryMode, RecoveryReport, Storage};
+use crate::failure::Failure;
+use crate::metered::Metered;
+use crate::output::{self, Canvas, Out};
+use crate::owned::OwnedTarget;
+use crate::progress;
+
+/// What recovery of one partition came to.
+#[derive(Debug, Serialize)]
+struct Recovered {
+    partition: String,
+    dir: String,
+    recovery_point: u64,
+    log_start_offset: u64,
+    log_end_offset: u64,
+    segments: Vec<Segment>,
+    segments_scanned: usize,
+    bytes_scanned: u64,
+    cut_bytes: u64,
+    cuts: Vec<Cut>,
+    damage: Vec<Damage>,
+    rebuilt: Vec<Rebuilt>,
+    removed: Vec<String>,
+    swaps_completed: Vec<u64>,
+    notes: Vec<String>,
+    /// Damage at the end was kept, so the log takes no appends.
+    read_only: bool,
+    seconds: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Segment {
+    base: u64,
+    bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Cut {
+    file: String,
+    position: u64,
+    bytes: u64,
+    why: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Damage {
+    file: String,
+    position: u64,
+    offset: u64,
+    what: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Rebuilt {
+    segment: u64,
+    why: String,
+}
+
+pub(crate) fn run(args: &args::Recover, storage: &Arc<dyn Storage>) -> Result<Status, Failure> {
+    let metered = Metered::new(Arc::clone(storage));
+    let bytes_read = metered.bytes_read();
+    let owned = OwnedTarget::open(Arc::new(metered), &args.dir)?;
+    let mode = if args.cut_damage { RecoveryMode::Salvage } else { RecoveryMode::TruncateTail };
+    // Whoever runs this wants to know, so nothing is taken on trust; the recovery point only says what may be cut.
+    let options = LogOptions::new().recovery_mode(mode).recovery_full_scan(true);
+    let canvas = Canvas::of_stdout();
+    let mut out = Out::new();
+    let result = owned.each(|partition| {
+        if let Some(point) = args.recovery_point {
+            owned.data_dir.set_recovery_point(&partition.topic_partition, point);
+        }
+        let started = storage.monotonic();
+        owned.distrust(partition)?;
+        let work = || Log::open_in(&owned.data_dir, &partition.topic_partition, options.clone());
+        let log = progress::watch(&**storage, "recovering", partition.log_bytes, &bytes_read, work)?;
+        let report = log.recovery_report().clone();
+        // What is left in place makes a clean close impossible; that is in the report.
+        let closed = log.close();
+        if !report.read_only {
+            closed?;
+        }
+        let seconds = storage.monotonic().saturating_sub(started).as_secs_f64();
+        let status = if report.damage.is_empty() { Status::Fine } else { Status::Damage };
+        let recovered = Recovered::new(&partition.name, &log, report, seconds);
+        if args.json {
+            out.json(&recovered)?;
+        } else {
+            out.text(&text(&recovered, canvas))?;
+        }
+        out.flush()?;
+        Ok(status)
+    });
+    // Also after a failure: what was recovered keeps its checkpoints.
+    let closed = owned.close();
+    let status = result?;
+    closed?;
+    Ok(status)
+}
+
+impl Recovered {
+    fn new(name: &str, log: &Log, report: RecoveryReport, seconds: f64) -> Self {
+        Self {
+            partition: name.to_owned(),
+            dir: output::name(&log.path().display().to_string()),
+            recovery_point: report.recovery_point,
+            log_start_offset: report.log_start_offset,
+            log_end_offset: report.log_end_offset,
+            cut_bytes: report.cut_bytes(),
+            segments: report.segments.iter().map(|&(base, bytes)| Segment { base, bytes }).collect(),
+            segments_scanned: report.segments_scanned,
+            bytes_scanned: report.bytes_scanned,
+            cuts: report.cuts.into_iter().map(|c| Cut { file: c.file, position: c.position, bytes: c.bytes, why: c.why }).collect(),
+            damage: report
+                .damage
+                .into_iter()
+                .map(|d| Damage { file: d.file, position: d.position, offset: d.offset, what: d.what })
+                .collect(),
+            rebuilt: report.rebuilt.into_iter().map(|r| Rebuilt { segment: r.segment, why: r.why }).collect(),
+            removed: report.removed,
+            swaps_completed: report.swaps_completed,
+            notes: report.notes,
+            read_only: report.read_only,
+            seconds,
+        }
+    }
+}
+
+fn text(recovered: &Recovered, canvas: Canvas) -> String {
+    let r = recovered;
+    let verdict = if r.damage.is_empty() { "recovered" } else { "DAMAGE LEFT" };
+    let mut text = format!(
+        "{}: {verdict}, offsets {}..{}, {} ({}, {} scanned in {})\n",
+        r.partition,
+        r.log_start_offset,
+        r.log_end_offset,
+        output::counted(r.segments.len() as u64, "segment", "segments"),
+        output::bytes(r.segments.iter().map(|segment| segment.bytes).sum()),
+        output::bytes(r.bytes_scanned),
+        output::seconds(r.seconds),
+    );
+    let mut say = |line: String| text.push_str(&output::wrap(&line, 2, canvas.width));
+    for base in &r.swaps_completed {
+        say(format!("completed the interrupted replacement by segment {base}"));
+    }
+    for cut in &r.cuts {
+        say(format!("cut {} bytes off {} at byte {}: {}", cut.bytes, cut.file, cut.position, cut.why));
+    }
+    for rebuilt in &r.rebuilt {
+        say(format!("rebuilt the indexes of segment {}: {}", rebuilt.segment, rebuilt.why));
+    }
+    for name in &r.removed {
+        say(format!("removed {name}"));
+    }
+    for note in &r.notes {
+        say(format!("note: {note}"));
+    }
+    for damage in &r.damage {
+        say(format!("DAMAGE in {} at byte {} (offset {}): {}", damage.file, damage.position, damage.offset, damage.what));
+    }
+    if r.read_only {
+        say("the log can be read up to the damage and takes no appends; --cut-damage cuts it there".to_owned());
+    }
+    text
+}

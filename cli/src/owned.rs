@@ -1,0 +1,79 @@
+//! The partitions that a command is going to write to: their data directory, locked, with its checkpoints.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::door::names::{DirectoryName, DirectoryState};
+use crate::door::{DataDir, Error, Storage, TopicPartition};
+use crate::failure::Failure;
+use crate::target::Target;
+use crate::{Status, complain, output};
+
+/// One partition to write to.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnedPartition {
+    /// Name of its directory.
+    pub(crate) name: String,
+    pub(crate) topic_partition: TopicPartition,
+    /// Bytes in its `.log` files.
+    pub(crate) log_bytes: u64,
+}
+
+/// Partitions of a data directory that this process owns.
+pub(crate) struct OwnedTarget {
+    pub(crate) data_dir: Arc<DataDir>,
+    target: Target,
+    storage: Arc<dyn Storage>,
+}
+
+impl OwnedTarget {
+    /// Takes the data directory of `path`: the directory itself, or the one above it if `path` is a partition.
+    pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path) -> Result<Self, Failure> {
+        let target = Target::find(&*storage, path)?;
+        let above = target.partitions[0].path.parent().map(Path::to_path_buf);
+        let dir = if target.whole_dir { target.data_dir.clone() } else { above };
+        let dir = dir.ok_or_else(|| Failure::new(format!("could not open {}: there is no directory above it", path.display())))?;
+        if !target.whole_dir {
+            live_name(&target.partitions[0].name)?;
+        }
+        let data_dir = Arc::new(DataDir::open(Arc::clone(&storage), &dir)?);
+        for warning in data_dir.warnings() {
+            complain(&format!("{}: {}", output::name(&warning.path.display().to_string()), warning.detail));
+        }
+        Ok(Self { data_dir, target, storage })
+    }
+
+    /// Runs `work` on each live partition, as [`Target::each`] does.
+    pub(crate) fn each(&self, mut work: impl FnMut(&OwnedPartition) -> Result<Status, Failure>) -> Result<Status, Failure> {
+        self.target.each(|partition| {
+            let Ok(topic_partition) = live_name(&partition.name) else {
+                complain(&format!("left out {}: it is no partition in use", output::name(&partition.name)));
+                return Ok(Status::Fine);
+            };
+            let log_bytes = crate::target::log_bytes(&*self.storage, partition);
+            work(&OwnedPartition { name: output::name(&partition.name), topic_partition, log_bytes })
+        })
+    }
+
+    /// Forgets that a partition may have been closed in order, so that it is recovered when it is opened.
+    pub(crate) fn distrust(&self, partition: &OwnedPartition) -> Result<(), Error> {
+        self.data_dir.opened(&partition.topic_partition)?;
+        self.data_dir.closed_unclean(&partition.topic_partition);
+        Ok(())
+    }
+
+    /// Writes the checkpoints and gives up the directory.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        self.data_dir.close()?;
+        Ok(())
+    }
+}
+
+/// The partition of a directory that is in use, by its name.
+fn live_name(name: &str) -> Result<TopicPartition, Failure> {
+    match DirectoryName::parse(name) {
+        Some(DirectoryName { topic_partition, state: DirectoryState::Live }) => Ok(topic_partition),
+        _ => Err(Failure::new(format!("could not open {name} for writing: it is not named like a partition in use"))
+            .advise("name the directory TOPIC-PARTITION, such as orders-0")),
+    }
+}

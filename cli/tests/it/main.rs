@@ -1,0 +1,11 @@
+//! The built binary, run on what a real Kafka wrote and on what nobody should hand it.
+#![allow(clippy::disallowed_methods, reason = "tests set up their directories directly")]
+
+mod bad_input;
+mod dump;
+mod harness;
+mod inspect;
+mod offsets;
+mod recover;
+mod usage;
+mod verify;

@@ -1,0 +1,189 @@
+//! `keeplog recover`: Kafka's outcome, except where Keeplog means to do better.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use keeplog_engine::DataDir;
+use keeplog_engine::storage::RealStorage;
+use keeplog_fixtures::{Set, cases, copy_dir, dump_lines, json, unpack};
+use serde_json::Value;
+
+use crate::harness::{Run, keeplog};
+
+/// Cases where Kafka's outcome is not ours; see the README of the fixtures.
+const OURS: [&str; 9] = ["11-", "12-", "13-", "14-", "15-", "16-", "17-", "18-", "31-"];
+
+struct Scratch {
+    data: tempfile::TempDir,
+}
+
+impl Scratch {
+    fn of(case: &Path) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        copy_dir(case.join("before"), data.path().join("t-0"));
+        Self { data }
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.data.path().join("t-0")
+    }
+
+    fn recover(&self, more: &[&str]) -> (Run, Value) {
+        let dir = self.dir();
+        let run = keeplog(["recover", "--json"].into_iter().chain(more.iter().copied()).chain([dir.to_str().unwrap()]));
+        assert_eq!(run.stderr, "");
+        let report = run.json_lines().remove(0);
+        (run, report)
+    }
+
+    fn dump(&self) -> Vec<Value> {
+        keeplog(["dump".as_ref(), "--json".as_ref(), self.dir().as_os_str()]).json_lines()
+    }
+}
+
+fn case(name: &str) -> PathBuf {
+    unpack(Set::Recovery).join(name)
+}
+
+fn recovered(name: &str) -> (Scratch, i32, Value) {
+    let point = json(case(name).join("kafka.json"))["recovery_point"].to_string();
+    let scratch = Scratch::of(&case(name));
+    let (run, report) = scratch.recover(&["--recovery-point", &point]);
+    (scratch, run.status, report)
+}
+
+#[test]
+fn damaged_directories_end_as_kafka_ends_them() {
+    for case in cases(Set::Recovery) {
+        let name = case.file_name().unwrap().to_str().unwrap();
+        if OURS.iter().any(|ours| name.starts_with(ours)) {
+            continue;
+        }
+        let kafka = json(case.join("kafka.json"));
+        let (scratch, status, report) = recovered(name);
+        assert_eq!(status, 0, "{name}: {report}");
+        for field in ["log_start_offset", "log_end_offset", "segments"] {
+            assert_eq!(report[field], kafka[field], "{name} {field}");
+        }
+        assert_eq!(scratch.dump(), dump_lines(case.join("after.jsonl")), "{name}");
+        assert_eq!(keeplog(["verify".as_ref(), scratch.dir().as_os_str()]).status, 0, "{name}");
+        // A second time there is nothing left to do.
+        let (_, again) = scratch.recover(&[]);
+        assert_eq!(
+            (&again["cut_bytes"], &again["removed"], &again["rebuilt"]),
+            (&0.into(), &Value::Array(vec![]), &Value::Array(vec![])),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn what_is_cut_is_counted() {
+    let (_, _, report) = recovered("07-active-garbage-tail");
+    assert_eq!((&report["cut_bytes"], &report["cuts"][0]["position"]), (&100.into(), &5981.into()));
+    let (_, _, report) = recovered("02-active-cut-in-batch");
+    assert_eq!(report["cut_bytes"], 241);
+}
+
+#[test]
+fn offsets_that_were_there_before_are_cut_off() {
+    for name in ["12-active-batch-twice", "13-active-older-batch-again"] {
+        let (scratch, status, report) = recovered(name);
+        assert_eq!(
+            (status, &report["log_end_offset"], &report["segments"][3]["bytes"]),
+            (0, &383.into(), &5981.into()),
+            "{name}: {report}"
+        );
+        assert!(report["cut_bytes"].as_u64().unwrap() > 0);
+        assert_eq!(scratch.dump(), dump_lines(case("01-untouched").join("after.jsonl")));
+    }
+}
+
+#[test]
+fn damage_that_is_no_torn_tail_is_reported_and_kept() {
+    let kept: &[(&str, u64)] = &[
+        ("11-active-magic-9", 379),
+        ("14-sealed-bit", 383),
+        ("15-sealed-cut", 383),
+        ("16-sealed-missing", 383),
+        ("17-sealed-bit-below-recovery-point", 383),
+        ("18-sealed-cut-below-recovery-point", 383),
+    ];
+    for (name, end_offset) in kept {
+        let size = |dir: &Path| -> u64 {
+            let logs = fs::read_dir(dir).unwrap().map(Result::unwrap).filter(|e| e.path().extension().is_some_and(|x| x == "log"));
+            logs.map(|e| e.metadata().unwrap().len()).sum()
+        };
+        let (scratch, status, report) = recovered(name);
+        assert_eq!((status, &report["log_end_offset"], &report["cut_bytes"]), (1, &(*end_offset).into(), &0.into()), "{name}: {report}");
+        assert_eq!(report["damage"].as_array().unwrap().len(), 1, "{name}: {report}");
+        assert_eq!(size(&scratch.dir()), size(&case(name).join("before")), "{name}");
+    }
+}
+
+#[test]
+fn an_index_that_keeps_kafka_from_opening_is_rebuilt() {
+    let (scratch, status, report) = recovered("31-txnindex-garbage");
+    assert_eq!((status, &report["log_end_offset"]), (0, &383.into()), "{report}");
+    assert_eq!(report["rebuilt"][0]["segment"], 91);
+    assert_eq!(keeplog(["verify".as_ref(), scratch.dir().as_os_str()]).status, 0);
+}
+
+#[test]
+fn told_to_cut_it_cuts_where_kafka_does() {
+    for name in ["14-sealed-bit", "15-sealed-cut"] {
+        let scratch = Scratch::of(&case(name));
+        let (run, report) = scratch.recover(&["--cut-damage"]);
+        let kafka = json(case(name).join("kafka.json"));
+        assert_eq!(
+            (run.status, &report["log_end_offset"], &report["segments"]),
+            (1, &kafka["log_end_offset"], &kafka["segments"]),
+            "{name}"
+        );
+        assert_eq!(scratch.dump(), dump_lines(case(name).join("after.jsonl")), "{name}");
+    }
+}
+
+#[test]
+fn the_text_says_what_was_done() {
+    let scratch = Scratch::of(&case("28-swap-left-with-sources"));
+    let run = keeplog(["recover".as_ref(), scratch.dir().as_os_str()]);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    assert!(run.stdout.starts_with("t-0: recovered, offsets 0..383, 3 segments"), "{}", run.stdout);
+    assert!(run.stdout.contains("completed the interrupted replacement by segment 0"), "{}", run.stdout);
+}
+
+#[test]
+fn every_partition_of_a_data_directory_is_recovered_and_the_directory_closed_cleanly() {
+    let data = tempfile::tempdir().unwrap();
+    copy_dir(unpack(Set::Broker), data.path().join("broker"));
+    let dir = data.path().join("broker");
+    fs::remove_file(dir.join(".kafka_cleanshutdown")).ok();
+    let run = keeplog(["recover".as_ref(), "--json".as_ref(), dir.as_os_str()]);
+    assert_eq!((run.status, run.stderr.as_str()), (0, ""));
+    assert_eq!(run.json_lines().len(), 16);
+    assert!(dir.join(".kafka_cleanshutdown").is_file());
+    let verified = keeplog(["verify".as_ref(), "--json".as_ref(), dir.as_os_str()]);
+    assert_eq!(verified.status, 0);
+    assert!(verified.json_lines().iter().all(|report| report["findings"].as_array().unwrap().is_empty()), "{}", verified.stdout);
+}
+
+#[test]
+fn a_directory_that_is_in_use_is_left_alone() {
+    let scratch = Scratch::of(&case("02-active-cut-in-batch"));
+    let owner = DataDir::open(Arc::new(RealStorage::new()), scratch.data.path()).unwrap();
+    keeplog(["recover".as_ref(), scratch.dir().as_os_str()]).assert_refused(&[".lock", "another process"]);
+    assert_eq!(keeplog(["verify".as_ref(), scratch.dir().as_os_str()]).status, 1, "reading needs no lock");
+    drop(owner);
+    assert_eq!(scratch.recover(&[]).0.status, 0);
+}
+
+#[test]
+fn a_directory_must_have_the_name_of_a_partition() {
+    let data = tempfile::tempdir().unwrap();
+    copy_dir(case("01-untouched").join("before"), data.path().join("backup"));
+    keeplog(["recover".as_ref(), data.path().join("backup").as_os_str()])
+        .assert_refused(&["not named like a partition", "TOPIC-PARTITION"]);
+    assert_eq!(fs::read_dir(data.path()).unwrap().count(), 1, "nothing was made beside it");
+}
