@@ -17,7 +17,7 @@ Examples:
   keeplog dump --json orders-0 | jq .records[].k  every batch and record
   keeplog offsets list /var/lib/kafka/data        what is committed, by group
 
-inspect, dump, verify and offsets only read, and take no lock. recover writes: stop the broker first, and
+inspect, dump, verify and offsets only read, and take no lock. recover and compact write: stop the broker first, and
 work on a copy if you have no other.
 
 Exit status:
@@ -35,6 +35,7 @@ pub(crate) enum Command {
     Dump(Dump),
     Verify(Verify),
     Recover(Recover),
+    Compact(Compact),
     #[command(subcommand)]
     Offsets(Offsets),
 }
@@ -147,6 +148,69 @@ pub(crate) struct Recover {
     /// Print JSON, one object per partition and line.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Compact a log in place: keep the newest record of every key, as Kafka's cleaner would.
+///
+/// One pass over everything but the active segment. Tombstones, transactions and old formats are treated as Kafka treats
+/// them; what goes and what stays is the same, record for record.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  keeplog compact --dry-run __consumer_offsets-7      what would it save?
+  keeplog compact __consumer_offsets-7
+  keeplog compact --delete-retention-ms 0 prices-0    let tombstones go at the next pass
+  keeplog compact --json --now 1760010000000 --from 0 --to 85 --map-slots 100000 --load-factor 0.9 \\
+      --segment-bytes 8192 --index-interval-bytes 512 --index-bytes 16384 --delete-retention-ms 5000000 DIR
+                                                      repeat a pass exactly
+
+Writes, and takes the lock of the data directory; --dry-run does neither. Needs free space for the new segments beside the
+old ones. A log that was not closed in order is recovered first.")]
+pub(crate) struct Compact {
+    /// Partition directory, or data directory that holds several.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Say what a pass would do, and change nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Clock of the pass, ms since 1970 [default: the time now].
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) now: Option<i64>,
+    /// First dirty offset [default: from the cleaner's checkpoint file].
+    #[arg(long, value_name = "OFFSET", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    pub(crate) from: Option<u64>,
+    /// First uncleanable offset: the pass stays below it [default: the active segment, or the first open transaction].
+    #[arg(long, value_name = "OFFSET", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    pub(crate) to: Option<u64>,
+    /// Slots of the key map: times the load factor, how many keys fit into one pass [default: what fits into 1 GiB].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) map_slots: Option<u64>,
+    /// Share of the slots that may be filled, above 0 and at most 1.
+    #[arg(long, value_name = "F", default_value_t = 0.9, value_parser = load_factor)]
+    pub(crate) load_factor: f64,
+    /// Size up to which small segments are merged [default: that of the largest, at least 10 MiB].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pub(crate) segment_bytes: Option<u32>,
+    /// Bytes of log between two entries of an offset index [default: 4096].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(i32::MAX)))]
+    pub(crate) index_interval_bytes: Option<u32>,
+    /// Largest size of an index file [default: 10 MiB].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(24..=i64::from(i32::MAX)))]
+    pub(crate) index_bytes: Option<u32>,
+    /// How long tombstones and transaction markers stay after the pass that first met them [default: one day].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) delete_retention_ms: Option<i64>,
+    /// Print JSON, one object per partition and line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn load_factor(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value <= 1.0 => Ok(value),
+        Ok(_) => Err("must be above 0 and at most 1".to_owned()),
+        Err(e) => Err(e.to_string()),
+    }
 }
 
 /// Show committed offsets, from the partitions of __consumer_offsets.

@@ -11,6 +11,8 @@ pub(crate) use keeplog_index as index;
 pub(crate) use keeplog_offsets::partition_for;
 pub(crate) use keeplog_offsets::record as offsets_record;
 
+pub(crate) use keeplog_cleaner as cleaner;
+
 /// Folding a log of commits into what is committed.
 pub(crate) mod replay {
     pub(crate) use keeplog_offsets::{Origin, Outcome, Replay};

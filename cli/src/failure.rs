@@ -14,12 +14,13 @@ pub(crate) struct Failure {
     text: String,
     advice: Option<String>,
     broken_pipe: bool,
+    corrupt: bool,
 }
 
 impl Failure {
     /// A failure whose `text` starts with "could not".
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self { text: output::name(&text.into()), advice: None, broken_pipe: false }
+        Self { text: output::name(&text.into()), advice: None, broken_pipe: false, corrupt: false }
     }
 
     pub(crate) fn caused_by(self, cause: &dyn StdError) -> Self {
@@ -38,6 +39,11 @@ impl Failure {
         Self { broken_pipe, ..Self::new("could not write to stdout").caused_by(cause) }
     }
 
+    /// Whether it is the data that is to blame: exit status 1, not 2.
+    pub(crate) fn is_corruption(&self) -> bool {
+        self.corrupt
+    }
+
     /// Whoever read our output has heard enough: a reason to stop, not to complain.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         self.broken_pipe
@@ -46,7 +52,7 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self { text: one_line(&error), advice: advice_for(&error), broken_pipe: false }
+        Self { text: one_line(&error), advice: advice_for(&error), broken_pipe: false, corrupt: error.is_corruption() }
     }
 }
 

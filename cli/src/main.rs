@@ -11,6 +11,7 @@ mod output;
 mod owned;
 mod picture;
 mod progress;
+mod shadow;
 mod survey;
 mod target;
 

@@ -60,6 +60,17 @@ impl<'s> Progress<'s> {
         }
     }
 
+    /// `done` of `total` bytes are done.
+    pub(crate) fn set(&mut self, done: u64, total: u64) {
+        (self.done, self.total) = (done, total);
+        if let Some(bar) = &self.bar {
+            bar.set_length(total);
+        }
+        if self.wanted {
+            self.look();
+        }
+    }
+
     fn look(&mut self) {
         let elapsed = self.storage.monotonic().saturating_sub(self.started);
         if let Some(bar) = &self.bar {

@@ -141,6 +141,10 @@ impl Target {
         for partition in &self.partitions {
             match work(partition) {
                 Ok(status) => worst = worst.max(status),
+                Err(failure) if failure.is_corruption() => {
+                    complain(&failure.to_string());
+                    worst = Status::Damage;
+                }
                 Err(failure) if failure.is_broken_pipe() || self.partitions.len() == 1 => return Err(failure),
                 Err(failure) => {
                     complain(&failure.to_string());

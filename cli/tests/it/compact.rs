@@ -1,0 +1,200 @@
+//! `keeplog compact`: what Kafka's cleaner leaves, and nothing at all with `--dry-run`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, UNIX_EPOCH};
+
+use keeplog_fixtures::{Set, cases, copy_dir, dump_lines, json, unpack};
+use serde_json::Value;
+
+use crate::harness::{Run, keeplog};
+
+/// Runs that wait for the device take turns with others.
+const WORKERS: usize = 8;
+
+/// A data directory that was closed in order, with one partition in it.
+fn data_dir_of(partition: &Path, modified_ms: u64) -> tempfile::TempDir {
+    let data = tempfile::tempdir().unwrap();
+    let dir = data.path().join("t-0");
+    copy_dir(partition, &dir);
+    fs::write(data.path().join(".kafka_cleanshutdown"), r#"{"version":0,"brokerEpoch":-1}"#).unwrap();
+    // The archive does not keep modification times, which old formats' tombstones are judged by.
+    for entry in fs::read_dir(&dir).unwrap() {
+        let file = fs::File::options().write(true).open(entry.unwrap().path()).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_millis(modified_ms)).unwrap();
+    }
+    data
+}
+
+fn compact(dir: &Path, case: &Value, round: &Value, more: &[&str]) -> Run {
+    let settings = [
+        ("--now", &round["now_ms"]),
+        ("--from", &round["first_dirty"]),
+        ("--to", &round["first_uncleanable"]),
+        ("--map-slots", &case["map_slots"]),
+        ("--load-factor", &case["load_factor"]),
+        ("--segment-bytes", &case["segment.bytes"]),
+        ("--index-interval-bytes", &case["index.interval.bytes"]),
+        ("--index-bytes", &case["segment.index.bytes"]),
+        ("--delete-retention-ms", &case["delete.retention.ms"]),
+    ];
+    let mut arguments: Vec<String> = ["compact", "--json"].into_iter().chain(more.iter().copied()).map(str::to_owned).collect();
+    for (name, value) in settings {
+        arguments.extend([name.to_owned(), value.to_string()]);
+    }
+    arguments.push(dir.to_str().unwrap().to_owned());
+    keeplog(arguments)
+}
+
+/// Batches of `dir`, without what differs where a compressed batch was written again.
+fn batches(dir: &Path) -> Vec<Value> {
+    without_encoding(keeplog(["dump".as_ref(), "--json".as_ref(), dir.as_os_str()]).json_lines())
+}
+
+fn without_encoding(mut lines: Vec<Value>) -> Vec<Value> {
+    for line in &mut lines {
+        for field in ["pos", "bytes", "crc"] {
+            line.as_object_mut().unwrap().remove(field);
+        }
+    }
+    lines
+}
+
+fn segment_files(dir: &Path) -> BTreeSet<String> {
+    let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| [".log", ".index", ".timeindex", ".txnindex"].iter().any(|ending| name.ends_with(ending))).collect()
+}
+
+fn assert_rounds_equal_kafka(case_dir: &Path) {
+    let case = json(case_dir.join("case.json"));
+    for (i, round) in case["rounds"].as_array().unwrap().iter().enumerate() {
+        let label = format!("{} round {}", case_dir.display(), i + 1);
+        let data = data_dir_of(&case_dir.join(format!("before{}", i + 1)), round["now_ms"].as_u64().unwrap());
+        let dir = data.path().join("t-0");
+        let run = compact(&dir, &case, round, &[]);
+        assert_eq!((run.status, run.stderr.as_str()), (0, ""), "{label}");
+        let result = run.json_lines().remove(0);
+        for field in ["new_dirty", "map_size", "first_dirty"] {
+            assert_eq!(result[field], round[field], "{label} {field}: {result}");
+        }
+        let after = case_dir.join(format!("after{}", i + 1));
+        assert_eq!(segment_files(&dir), segment_files(&after), "{label}");
+        assert_eq!(batches(&dir), without_encoding(dump_lines(after.with_extension("jsonl"))), "{label}");
+        assert_eq!(keeplog(["verify".as_ref(), dir.as_os_str()]).status, 0, "{label}");
+    }
+}
+
+#[test]
+fn a_pass_leaves_what_kafkas_cleaner_leaves() {
+    let all = cases(Set::Cleaned).into_iter().chain(cases(Set::Legacy)).collect::<Vec<PathBuf>>();
+    let waiting = Mutex::new(all);
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                loop {
+                    let next = waiting.lock().unwrap().pop();
+                    let Some(case) = next else { break };
+                    assert_rounds_equal_kafka(&case);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_dry_run_says_the_same_and_changes_nothing() {
+    let case_dir = unpack(Set::Cleaned).join("002");
+    let (case, before) = (json(case_dir.join("case.json")), case_dir.join("before1"));
+    let data = data_dir_of(&before, 1_760_000_000_000);
+    fs::remove_file(data.path().join(".kafka_cleanshutdown")).unwrap();
+    let dir = data.path().join("t-0");
+    let state = |dir: &Path| {
+        let mut files: Vec<_> = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).filter(|path| path.is_file()).collect();
+        files.sort();
+        files.into_iter().map(|path| (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().modified().unwrap(), path)).collect::<Vec<_>>()
+    };
+    let was = (state(&dir), state(data.path()));
+    let dry = compact(&dir, &case, &case["rounds"][0], &["--dry-run"]);
+    assert_eq!((dry.status, dry.stderr.as_str()), (0, ""));
+    assert!((state(&dir), state(data.path())) == was, "a file has changed");
+
+    let wet = compact(&dir, &case, &case["rounds"][0], &[]);
+    let (dry, wet) = (dry.json_lines().remove(0), wet.json_lines().remove(0));
+    assert_eq!((&dry["dry_run"], &wet["dry_run"]), (&true.into(), &false.into()));
+    for field in [
+        "first_dirty",
+        "first_uncleanable",
+        "new_dirty",
+        "bytes_read",
+        "bytes_written",
+        "records_read",
+        "records_written",
+        "map_size",
+        "segments_after",
+    ] {
+        assert_eq!(dry[field], wet[field], "{field}");
+    }
+    assert!(wet["bytes_written"].as_u64() < wet["bytes_read"].as_u64());
+}
+
+#[test]
+fn the_next_pass_goes_on_where_the_last_one_ended() {
+    let data = data_dir_of(&unpack(Set::Cleaned).join("000/before1"), 1_760_000_000_000);
+    let dir = data.path().join("t-0");
+    let first = keeplog(["compact".as_ref(), "--json".as_ref(), dir.as_os_str()]).json_lines().remove(0);
+    assert_eq!((&first["first_dirty"], &first["new_dirty"]), (&0.into(), &85.into()));
+    assert_eq!(fs::read_to_string(data.path().join("cleaner-offset-checkpoint")).unwrap(), "0\n1\nt 0 85\n");
+    let second = keeplog(["compact".as_ref(), "--json".as_ref(), data.path().as_os_str()]).json_lines().remove(0);
+    assert_eq!((&second["first_dirty"], &second["bytes_read"]), (&85.into(), &0.into()));
+    let text = keeplog(["compact".as_ref(), data.path().as_os_str()]);
+    assert!(text.stdout.starts_with("t-0: nothing to clean below offset 85"), "{}", text.stdout);
+}
+
+#[test]
+fn the_text_gives_sizes_before_and_after() {
+    let data = data_dir_of(&unpack(Set::Cleaned).join("001/before1"), 1_760_000_000_000);
+    let run = keeplog(["compact".as_ref(), data.path().as_os_str()]);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    for text in ["t-0: cleaned offsets 0..1504 in", "segments  7 to 1", "records   1,504 to 179", "179 in the dirty section"] {
+        assert!(run.stdout.contains(text), "{text:?} is not in {}", run.stdout);
+    }
+}
+
+#[test]
+fn damage_stops_a_pass_and_nothing_is_written() {
+    let data = data_dir_of(&unpack(Set::Recovery).join("17-sealed-bit-below-recovery-point/before"), 1_760_000_000_000);
+    let dir = data.path().join("t-0");
+    let log = dir.join("00000000000000000000.log");
+    let before = fs::read(&log).unwrap();
+    let run = keeplog(["compact".as_ref(), "--json".as_ref(), dir.as_os_str()]);
+    assert_eq!((run.status, run.stdout.as_str()), (1, ""), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("00000000000000000000.log") && run.stderr.contains("checksum") && run.stderr.contains("keeplog verify"),
+        "{}",
+        run.stderr
+    );
+    assert_eq!(fs::read(&log).unwrap(), before);
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused() {
+    let data = data_dir_of(&unpack(Set::Cleaned).join("000/before1"), 1_760_000_000_000);
+    let wrong: &[&[&str]] = &[
+        &["--load-factor", "0"],
+        &["--load-factor", "1.5"],
+        &["--load-factor", "NaN"],
+        &["--map-slots", "0"],
+        &["--now", "-1"],
+        &["--from", "9223372036854775808"],
+        &["--segment-bytes", "0"],
+        &["--index-bytes", "4"],
+        &["--map-slots", "1", "--load-factor", "0.5"],
+    ];
+    for arguments in wrong {
+        let path = data.path().to_str().unwrap();
+        let run = keeplog(["compact"].into_iter().chain(arguments.iter().copied()).chain([path]));
+        assert_eq!((run.status, run.stdout.as_str()), (2, ""), "{arguments:?}: {}", run.stderr);
+    }
+}
