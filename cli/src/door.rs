@@ -1,21 +1,19 @@
-//! Everything that the command line uses of the libraries, in one place.
+//! Everything that the command line uses of the library, in one place.
 
-pub(crate) use keeplog_engine::checkpoint;
-pub(crate) use keeplog_engine::names::{self, TopicPartition};
-pub(crate) use keeplog_engine::record;
-pub(crate) use keeplog_engine::scan;
-pub(crate) use keeplog_engine::storage::{self, Storage};
-pub(crate) use keeplog_engine::{DataDir, Log, LogOptions, RecoveryMode, RecoveryReport};
-pub(crate) use keeplog_engine::{Error, ErrorKind, snapshot};
-pub(crate) use keeplog_index as index;
-pub(crate) use keeplog_offsets::partition_for;
-pub(crate) use keeplog_offsets::record as offsets_record;
+pub(crate) use keeplog::inspect::offsets::{partition_for, record as offsets_record};
+pub(crate) use keeplog::inspect::{DataDir, checkpoint, index, names, record, scan, snapshot, storage};
+pub(crate) use keeplog::{Error, ErrorKind, Log, LogOptions, RecoveryMode, RecoveryReport, TopicPartition};
 
-pub(crate) use keeplog_cleaner as cleaner;
+pub(crate) use self::storage::Storage;
+
+/// A pass of the cleaner.
+pub(crate) mod cleaner {
+    pub(crate) use keeplog::{CleanOptions, CleanOutcome, CleanReport, Progress, Watch, clean};
+}
 
 /// Folding a log of commits into what is committed.
 pub(crate) mod replay {
-    pub(crate) use keeplog_offsets::{Origin, Outcome, Replay};
+    pub(crate) use keeplog::inspect::offsets::{Origin, Outcome, Replay};
 }
 
 /// The topic that holds committed offsets.

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use keeplog_engine::DataDir;
-use keeplog_engine::storage::RealStorage;
+use keeplog::inspect::DataDir;
+use keeplog::inspect::storage::RealStorage;
 use keeplog_fixtures::{Set, cases, copy_dir, dump_lines, json, unpack};
 use serde_json::Value;
 
