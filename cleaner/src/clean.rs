@@ -24,6 +24,19 @@ use crate::walk::OP;
 /// What survives of one output segment is held in memory until that segment is written: up to
 /// `segment_bytes` of the options. This is a limit of this version.
 ///
+/// ```
+/// # use keeplog_cleaner::{CleanOptions, clean};
+/// # use keeplog_engine::{Durability, Log, LogOptions, record::Record, storage::{MemoryStorage, Storage}};
+/// # let storage = std::sync::Arc::new(MemoryStorage::new());
+/// # storage.create_dir("/data".as_ref()).unwrap();
+/// let log = Log::open_with(storage, "/data/prices-0".as_ref(), LogOptions::new())?;
+/// log.append(&[Record::new("EURUSD", "1.0842"), Record::new("EURUSD", "1.0843")], Durability::Synced)?;
+/// log.roll()?;
+/// let report = clean(&log, &CleanOptions::new(log.storage().now_ms()), &())?;
+/// assert_eq!((report.records_read, report.records_kept, report.new_dirty), (2, 1, 2));
+/// # Ok::<(), keeplog_engine::Error>(())
+/// ```
+///
 /// # Errors
 /// - `InvalidInput` for options that can't work, before anything is touched.
 /// - `Locked` while another rewrite or a truncation of this log is under way.
