@@ -65,7 +65,7 @@ fn attempt(log: &Log, options: &CleanOptions, watch: &dyn Watch, approach: Appro
     }
     let rewrite = log.begin_rewrite()?;
     let segments = Arc::clone(rewrite.sources());
-    attempt_on(log, &segments, options, watch, approach, Box::new(RewriteTarget { rewrite, outputs: Vec::new() }))
+    attempt_on(log, &segments, options, watch, approach, Box::new(RewriteTarget { log, rewrite, outputs: Vec::new() }))
 }
 
 fn attempt_on(
@@ -162,13 +162,14 @@ impl Source for LogSource {
 }
 
 /// Outputs on stable storage under temporary names, until all are there.
-struct RewriteTarget {
+struct RewriteTarget<'l> {
+    log: &'l Log,
     rewrite: Rewrite,
     /// With the places of their sources; newest first.
     outputs: Vec<(Range<usize>, SealedOutput)>,
 }
 
-impl Target for RewriteTarget {
+impl Target for RewriteTarget<'_> {
     fn write(&mut self, sources: Range<usize>, output: GroupOutput) -> Result<()> {
         let mut segment = self.rewrite.create_output(output.base_offset)?;
         for piece in output.pieces.iter().rev().filter(|piece| !piece.bytes.is_empty()) {
@@ -182,8 +183,13 @@ impl Target for RewriteTarget {
     }
 
     fn commit(self: Box<Self>) -> Result<()> {
-        let Self { mut rewrite, outputs } = *self;
+        let Self { log, mut rewrite, outputs } = *self;
         let segments = Arc::clone(rewrite.sources());
+        // A record goes because a newer one is there: that one must outlast a crash too. Until its own segment is
+        // swapped, or if that is left untouched, it may never have been synced.
+        if !outputs.is_empty() && log.recovery_point() < segments.active().base_offset() {
+            log.sync()?;
+        }
         // Oldest first: a tombstone or an abort marker must not go while older data that it covers can come back.
         for (sources, output) in outputs.into_iter().rev() {
             rewrite.swap(&segments.all()[sources], output)?;

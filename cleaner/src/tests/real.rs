@@ -65,6 +65,16 @@ fn a_cleaned_log_reads_as_before_but_for_what_was_replaced() {
 }
 
 #[test]
+fn what_replaces_a_record_is_durable_before_the_record_goes() {
+    let storage = empty();
+    let log = open(&storage);
+    fill(&log, 2);
+    assert_eq!(log.recovery_point(), 0);
+    let report = clean(&log, &options(&log), &()).unwrap();
+    assert!(log.recovery_point() >= report.first_uncleanable);
+}
+
+#[test]
 fn a_dry_run_counts_and_touches_nothing() {
     let storage = empty();
     let log = open(&storage);
