@@ -24,6 +24,19 @@ use crate::walk::OP;
 /// What survives of one output segment is held in memory until that segment is written: up to
 /// `segment_bytes` of the options. This is a limit of this version.
 ///
+/// ```
+/// # use keeplog_cleaner::{CleanOptions, clean};
+/// # use keeplog_engine::{Durability, Log, LogOptions, record::Record, storage::{MemoryStorage, Storage}};
+/// # let storage = std::sync::Arc::new(MemoryStorage::new());
+/// # storage.create_dir("/data".as_ref()).unwrap();
+/// let log = Log::open_with(storage, "/data/prices-0".as_ref(), LogOptions::new())?;
+/// log.append(&[Record::new("EURUSD", "1.0842"), Record::new("EURUSD", "1.0843")], Durability::Synced)?;
+/// log.roll()?;
+/// let report = clean(&log, &CleanOptions::new(log.storage().now_ms()), &())?;
+/// assert_eq!((report.records_read, report.records_kept, report.new_dirty), (2, 1, 2));
+/// # Ok::<(), keeplog_engine::Error>(())
+/// ```
+///
 /// # Errors
 /// - `InvalidInput` for options that can't work, before anything is touched.
 /// - `Locked` while another rewrite or a truncation of this log is under way.
@@ -52,7 +65,7 @@ fn attempt(log: &Log, options: &CleanOptions, watch: &dyn Watch, approach: Appro
     }
     let rewrite = log.begin_rewrite()?;
     let segments = Arc::clone(rewrite.sources());
-    attempt_on(log, &segments, options, watch, approach, Box::new(RewriteTarget { rewrite, outputs: Vec::new() }))
+    attempt_on(log, &segments, options, watch, approach, Box::new(RewriteTarget { log, rewrite, outputs: Vec::new() }))
 }
 
 fn attempt_on(
@@ -149,13 +162,14 @@ impl Source for LogSource {
 }
 
 /// Outputs on stable storage under temporary names, until all are there.
-struct RewriteTarget {
+struct RewriteTarget<'l> {
+    log: &'l Log,
     rewrite: Rewrite,
     /// With the places of their sources; newest first.
     outputs: Vec<(Range<usize>, SealedOutput)>,
 }
 
-impl Target for RewriteTarget {
+impl Target for RewriteTarget<'_> {
     fn write(&mut self, sources: Range<usize>, output: GroupOutput) -> Result<()> {
         let mut segment = self.rewrite.create_output(output.base_offset)?;
         for piece in output.pieces.iter().rev().filter(|piece| !piece.bytes.is_empty()) {
@@ -169,8 +183,13 @@ impl Target for RewriteTarget {
     }
 
     fn commit(self: Box<Self>) -> Result<()> {
-        let Self { mut rewrite, outputs } = *self;
+        let Self { log, mut rewrite, outputs } = *self;
         let segments = Arc::clone(rewrite.sources());
+        // A record goes because a newer one is there: that one must outlast a crash too. Until its own segment is
+        // swapped, or if that is left untouched, it may never have been synced.
+        if !outputs.is_empty() && log.recovery_point() < segments.active().base_offset() {
+            log.sync()?;
+        }
         // Oldest first: a tombstone or an abort marker must not go while older data that it covers can come back.
         for (sources, output) in outputs.into_iter().rev() {
             rewrite.swap(&segments.all()[sources], output)?;

@@ -48,7 +48,7 @@ pub(crate) struct DedupSet {
 }
 
 impl DedupSet {
-    /// A set for at most `capacity` keys. Takes its memory now: [`DedupSet::bytes_for`] of `capacity`.
+    /// A set for at most `capacity` keys. Takes its memory now.
     pub(crate) fn with_capacity(capacity: u64) -> Self {
         // invariant: a table beyond 2^32 buckets is 256 GiB; the options refuse it long before.
         let buckets = u32::try_from(Self::buckets_for(capacity)).expect("the capacity of a dedup set is limited by the options");
@@ -60,11 +60,6 @@ impl DedupSet {
 
     fn buckets_for(capacity: u64) -> u64 {
         capacity.div_ceil(KEYS_PER_BUCKET).max(1)
-    }
-
-    /// Bytes that a set of this capacity takes.
-    pub(crate) fn bytes_for(capacity: u64) -> u64 {
-        Self::buckets_for(capacity) * BUCKET_BYTES
     }
 
     /// Keys that a set of at most this many bytes can take.
@@ -91,12 +86,6 @@ impl DedupSet {
     pub(crate) fn clear(&mut self) {
         self.words.fill(0);
         self.len = 0;
-    }
-
-    /// Where the key of this hash belongs.
-    #[inline]
-    pub(crate) fn place(&self, hash: u128) -> Place {
-        Place::new(hash, self.buckets)
     }
 
     /// The number of buckets: all that [`Place::new`] must know of a set.
@@ -184,23 +173,27 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashSet;
 
+    fn place(set: &DedupSet, hash: u128) -> Place {
+        Place::new(hash, set.buckets())
+    }
+
     #[test]
     fn a_key_is_new_once() {
         let hasher = KeyHasher::from_seed(1);
         let mut set = DedupSet::with_capacity(1000);
         for i in 0..1000_u32 {
-            let place = set.place(hasher.hash(&i.to_be_bytes()));
-            assert!(!set.contains(place));
-            assert_eq!(set.insert(place), Ok(true));
-            assert_eq!(set.insert(place), Ok(false));
-            assert!(set.contains(place));
+            let at = place(&set, hasher.hash(&i.to_be_bytes()));
+            assert!(!set.contains(at));
+            assert_eq!(set.insert(at), Ok(true));
+            assert_eq!(set.insert(at), Ok(false));
+            assert!(set.contains(at));
         }
         assert_eq!(set.len(), 1000);
         assert!(set.is_full());
-        assert_eq!(set.insert(set.place(hasher.hash(b"one more"))), Err(Full));
+        assert_eq!(set.insert(place(&set, hasher.hash(b"one more"))), Err(Full));
         set.clear();
         assert_eq!(set.len(), 0);
-        assert!(!set.contains(set.place(hasher.hash(&7_u32.to_be_bytes()))));
+        assert!(!set.contains(place(&set, hasher.hash(&7_u32.to_be_bytes()))));
     }
 
     #[test]
@@ -209,8 +202,8 @@ mod tests {
             let set = DedupSet::with_capacity(capacity);
             assert_eq!(std::ptr::from_ref(set.bucket(0)).addr() % 64, 0, "capacity {capacity}");
             assert_eq!(set.used.len(), set.buckets as usize * BUCKET_WORDS);
-            assert!(DedupSet::capacity_of(DedupSet::bytes_for(capacity)) >= capacity);
-            assert!(DedupSet::bytes_for(capacity) <= 64 + capacity * 64 / 6);
+            assert!(DedupSet::capacity_of(set.bytes()) >= capacity);
+            assert!(set.bytes() <= 64 + capacity * 64 / 6);
         }
     }
 
@@ -223,12 +216,12 @@ mod tests {
         let hasher = KeyHasher::from_seed(2);
         let mut key = 0_u64;
         while set.len() < words {
-            set.insert(set.place(hasher.hash(&key.to_be_bytes()))).unwrap();
+            set.insert(place(&set, hasher.hash(&key.to_be_bytes()))).unwrap();
             key += 1;
         }
         assert!(set.words[set.used.clone()].iter().all(|&word| word != 0));
         for missing in key..key + 1000 {
-            assert!(!set.contains(set.place(hasher.hash(&missing.to_be_bytes()))));
+            assert!(!set.contains(place(&set, hasher.hash(&missing.to_be_bytes()))));
         }
         for bucket in [0, set.buckets - 1] {
             assert!(!set.contains(Place { tag: u64::MAX, bucket }));
@@ -239,10 +232,10 @@ mod tests {
     #[test]
     fn the_zero_tag_is_a_key_like_any_other() {
         let mut set = DedupSet::with_capacity(10);
-        let place = set.place(1_u128 << 127);
-        assert!(!set.contains(place));
-        assert_eq!(set.insert(place), Ok(true));
-        assert_eq!(set.insert(place), Ok(false));
+        let at = place(&set, 1_u128 << 127);
+        assert!(!set.contains(at));
+        assert_eq!(set.insert(at), Ok(true));
+        assert_eq!(set.insert(at), Ok(false));
     }
 
     /// A23: the chance of a mix-up, measured. With tags of `bits` bits the keys taken for duplicates wrongly are
@@ -259,7 +252,7 @@ mod tests {
                 for i in 0..KEYS {
                     let hash = hasher.hash(&i.to_be_bytes());
                     let shortened = (hash >> 64 << 64) | (hash & ((1 << bits) - 1));
-                    lost += u64::from(!set.insert(set.place(shortened)).unwrap());
+                    lost += u64::from(!set.insert(place(&set, shortened)).unwrap());
                 }
             }
             let chance = f64::from(bits).exp2().recip();
@@ -281,7 +274,7 @@ mod tests {
             set.clear();
             for i in 0..20_000_u32 {
                 let key = format!("group-{} topic {} {}", i % 100, i / 100 % 20, i / 2000);
-                assert_eq!(set.insert(set.place(hasher.hash(key.as_bytes()))), Ok(true));
+                assert_eq!(set.insert(place(&set, hasher.hash(key.as_bytes()))), Ok(true));
             }
         }
     }
@@ -293,11 +286,11 @@ mod tests {
             let mut set = DedupSet::with_capacity(200);
             let mut model = HashSet::new();
             for (add, key) in keys {
-                let place = set.place(hasher.hash(&key.to_le_bytes()));
+                let at = place(&set, hasher.hash(&key.to_le_bytes()));
                 if add {
-                    prop_assert_eq!(set.insert(place), Ok(model.insert(key)));
+                    prop_assert_eq!(set.insert(at), Ok(model.insert(key)));
                 } else {
-                    prop_assert_eq!(set.contains(place), model.contains(&key));
+                    prop_assert_eq!(set.contains(at), model.contains(&key));
                 }
                 prop_assert_eq!(set.len(), model.len() as u64);
             }

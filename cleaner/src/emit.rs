@@ -37,9 +37,12 @@ pub(crate) struct Emitter {
     writer: BatchWriter,
     decoder: Decoder,
     new_horizon_ms: i64,
+    /// Of the entries of the chunk at hand.
+    fates: Vec<Fate>,
 }
 
 /// Why a batch could not be written again.
+#[derive(Clone, Copy)]
 enum RebuildError {
     Decode(DecodeError),
     Encode(EncodeError),
@@ -60,34 +63,39 @@ impl From<EncodeError> for RebuildError {
 impl Emitter {
     /// An emitter that stamps `new_horizon_ms`.
     pub(crate) fn new(new_horizon_ms: i64, batch_bytes_max: usize) -> Self {
-        Self { writer: BatchWriter::new(), decoder: Decoder::new(batch_bytes_max), new_horizon_ms }
+        Self { writer: BatchWriter::new(), decoder: Decoder::new(batch_bytes_max), new_horizon_ms, fates: Vec::new() }
     }
 
     /// What stays of `chunk`, a decided part of `source`.
     pub(crate) fn emit(&mut self, chunk: &Chunk, source: &dyn Source) -> Result<Piece> {
         let mut piece = Piece::default();
-        let mut whole_bytes = 0;
+        let mut fates = std::mem::take(&mut self.fates);
+        fates.clear();
+        fates.extend(chunk.entries.iter().enumerate().map(|(i, entry)| fate(chunk, i, entry, &mut piece)));
+        // What is written again can be larger, where compression does worse on less: then this grows.
+        let stays = chunk.entries.iter().zip(&fates).filter(|(_, fate)| **fate != Fate::Gone);
+        piece.bytes.reserve_exact(stays.map(|(entry, _)| entry.size as usize).sum());
+
         // Adjacent whole entries are copied as one run, which begins here in the chunk.
         let mut run = 0;
-        for (i, entry) in chunk.entries.iter().enumerate() {
-            let fate = fate(chunk, i, entry, &mut piece);
-            if fate == Fate::Whole {
-                whole_bytes += entry.size as usize;
+        for (i, (entry, fate)) in chunk.entries.iter().zip(&fates).enumerate() {
+            if *fate == Fate::Whole {
                 continue;
-            }
-            if piece.bytes.capacity() == 0 {
-                piece.bytes.reserve_exact(whole_bytes + survivors_bytes(chunk, i));
             }
             piece.bytes.extend_from_slice(&chunk.bytes()[run..entry.start as usize]);
             run = (entry.start + entry.size) as usize;
-            match fate {
+            match *fate {
                 Fate::Emptied => self.empty(chunk, entry, &mut piece),
                 Fate::Rebuilt { stamp } => self.rebuild(chunk, i, entry, stamp, &mut piece),
-                Fate::Gone | Fate::Whole => Ok(piece.changed = true),
+                Fate::Gone | Fate::Whole => {
+                    piece.changed = true;
+                    Ok(())
+                }
             }
             .map_err(|e| failed(e, chunk, entry, source))?;
         }
         piece.bytes.extend_from_slice(&chunk.bytes()[run..]);
+        self.fates = fates;
         Ok(piece)
     }
 
@@ -170,19 +178,6 @@ fn fate(chunk: &Chunk, i: usize, entry: &Entry, piece: &mut Piece) -> Fate {
 
 fn control_records(chunk: &Chunk, entry: &Entry) -> u64 {
     BatchHeader::parse(chunk.entry_bytes(entry)).map_or(0, |header| header.count.max(0) as u64)
-}
-
-/// An upper bound, unless compression fails to shrink: bytes of the entries from `first` on that keep a record.
-fn survivors_bytes(chunk: &Chunk, first: usize) -> usize {
-    let stays = |i: &usize| {
-        let entry = &chunk.entries[*i];
-        match entry.verdict {
-            Verdict::Drop => entry.keeps_empty,
-            Verdict::Keep | Verdict::Stamp => true,
-            Verdict::Judge => entry.keeps_empty || chunk.probes_of(*i).iter().any(|probe| probe.marks.has(Marks::LIVE)),
-        }
-    };
-    (first..chunk.entries.len()).filter(stays).map(|i| chunk.entries[i].size as usize).sum()
 }
 
 fn failed(cause: RebuildError, chunk: &Chunk, entry: &Entry, source: &dyn Source) -> Error {

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use keeplog_engine::{Error, Result};
+use keeplog_engine::{Error, LogOptions, Result};
 
 use crate::dedup::{BUCKET_BYTES, DedupSet};
 use crate::walk::OP;
 
 /// Settings of one pass over one log. Names are Kafka's where Kafka has them.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CleanOptions {
     /// The time of the pass, ms since the Unix epoch: expired delete horizons are measured by it, and new ones
@@ -59,6 +59,18 @@ impl CleanOptions {
             batch_bytes_max: 1 << 30,
             hash_seed: None,
             dry_run: false,
+        }
+    }
+
+    /// For a pass over a log with these settings: sizes, retention and limits are the log's.
+    #[must_use]
+    pub fn for_log(options: &LogOptions, now_ms: i64) -> Self {
+        Self {
+            segment_bytes: options.segment_bytes,
+            segment_index_bytes: options.segment_index_bytes,
+            delete_retention_ms: options.delete_retention_ms,
+            batch_bytes_max: options.decompressed_bytes_max,
+            ..Self::new(now_ms)
         }
     }
 

@@ -1,5 +1,11 @@
 //! Whole passes over logs in memory.
 #![allow(clippy::disallowed_methods, reason = "fixture directories are read directly")]
 
+pub(crate) mod build;
+mod damage;
 mod kafka;
-mod memory;
+mod keys;
+mod liveness;
+pub(crate) mod memory;
+mod producers;
+mod real;

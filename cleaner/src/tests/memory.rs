@@ -17,38 +17,41 @@ use crate::source::{LogView, ProducerEnd, Source};
 
 /// One segment.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Segment {
-    pub(super) base: u64,
-    pub(super) log: Vec<u8>,
-    pub(super) index_positions: Vec<u32>,
-    pub(super) offset_index_bytes: u32,
-    pub(super) time_index_bytes: u32,
-    pub(super) modified_ms: i64,
-    pub(super) aborted: Vec<AbortedTxn>,
+pub(crate) struct Segment {
+    pub(crate) base: u64,
+    pub(crate) log: Vec<u8>,
+    pub(crate) index_positions: Vec<u32>,
+    pub(crate) offset_index_bytes: u32,
+    pub(crate) time_index_bytes: u32,
+    pub(crate) modified_ms: i64,
+    pub(crate) aborted: Vec<AbortedTxn>,
 }
+
+/// Offset, key and value.
+pub(crate) type OwnedRecord = (u64, Option<Vec<u8>>, Option<Vec<u8>>);
 
 /// A log: the last segment is the active one.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct MemoryLog {
-    pub(super) segments: Vec<Segment>,
-    pub(super) last_stable_offset: Option<u64>,
+pub(crate) struct MemoryLog {
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) last_stable_offset: Option<u64>,
     /// `None`: as the replay of the whole log leaves them.
-    pub(super) producers: Option<Vec<ProducerEnd>>,
+    pub(crate) producers: Option<Vec<ProducerEnd>>,
 }
 
 impl Segment {
-    pub(super) fn new(base: u64, log: Vec<u8>) -> Self {
+    pub(crate) fn new(base: u64, log: Vec<u8>) -> Self {
         Self { base, log, modified_ms: 1, ..Self::default() }
     }
 }
 
 impl MemoryLog {
     /// Cleans, and puts the outputs in place.
-    pub(super) fn clean(&mut self, options: &CleanOptions) -> Result<CleanReport> {
+    pub(crate) fn clean(&mut self, options: &CleanOptions) -> Result<CleanReport> {
         self.clean_watched(options, &())
     }
 
-    pub(super) fn clean_watched(&mut self, options: &CleanOptions, watch: &dyn Watch) -> Result<CleanReport> {
+    pub(crate) fn clean_watched(&mut self, options: &CleanOptions, watch: &dyn Watch) -> Result<CleanReport> {
         options.check()?;
         let mut approach = Approach::default();
         let (report, written) = loop {
@@ -73,7 +76,7 @@ impl MemoryLog {
         Ok(report)
     }
 
-    pub(super) fn sources(&self) -> Vec<Box<dyn Source + '_>> {
+    pub(crate) fn sources(&self) -> Vec<Box<dyn Source + '_>> {
         let source = |segment| -> Box<dyn Source + '_> { Box::new(MemorySource::new(segment)) };
         self.segments.iter().map(source).collect()
     }
@@ -100,7 +103,7 @@ impl MemoryLog {
     }
 
     /// Place of the segment, header and bytes of every entry.
-    pub(super) fn entries(&self) -> Vec<(usize, BatchHeader, &[u8])> {
+    pub(crate) fn entries(&self) -> Vec<(usize, BatchHeader, &[u8])> {
         let mut all = Vec::new();
         for (i, segment) in self.segments.iter().enumerate() {
             let mut rest = &segment.log[..];
@@ -116,7 +119,7 @@ impl MemoryLog {
     }
 
     /// Offset, key and value of every record that is no control record.
-    pub(super) fn records(&self) -> Vec<(u64, Option<Vec<u8>>, Option<Vec<u8>>)> {
+    pub(crate) fn records(&self) -> Vec<OwnedRecord> {
         let mut decoder = Decoder::new(1 << 30);
         let mut all = Vec::new();
         for (_, header, entry) in self.entries() {

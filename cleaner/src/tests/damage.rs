@@ -1,0 +1,161 @@
+//! Damaged logs and indexes that lie.
+
+use keeplog_engine::ErrorKind;
+use keeplog_engine::record::{BatchSpec, Codec};
+use proptest::prelude::*;
+
+use super::build::{T0, delete, put};
+use super::memory::MemoryLog;
+use crate::options::CleanOptions;
+
+/// Two segments of batches of all codecs, in many chunks.
+fn log() -> MemoryLog {
+    let mut log = MemoryLog::new();
+    for i in 0..30 {
+        let codec = [Codec::None, Codec::Lz4, Codec::None, Codec::Zstd, Codec::Snappy, Codec::Gzip][i % 6];
+        let (key, other) = (format!("key-{}", i % 7), format!("other-{i}"));
+        log.append_spec(BatchSpec { codec, ..BatchSpec::default() }, &[put(&key, "some value"), delete(&other), put(&key, "another")]);
+        if i == 15 {
+            log.roll();
+        }
+    }
+    log.roll();
+    // Nobody asks damaged batches for their producers.
+    log.producers = Some(Vec::new());
+    log
+}
+
+fn options() -> CleanOptions {
+    CleanOptions { chunk_bytes: 300, hash_seed: Some(1), ..CleanOptions::new(T0) }
+}
+
+fn positions(log: &MemoryLog, segment: usize) -> Vec<u32> {
+    let sizes = log.entries().into_iter().filter(|(at, _, _)| *at == segment).map(|(_, header, _)| header.size);
+    sizes.scan(0, |position, size| Some(std::mem::replace(position, *position + size))).collect()
+}
+
+#[test]
+fn a_damaged_batch_stops_the_pass_and_is_named() {
+    let log = log();
+    for (segment, header, _) in log.entries() {
+        let at = positions(&log, segment)[log.entries().iter().filter(|e| e.0 == segment && e.1.base_offset < header.base_offset).count()];
+        let mut damaged = log.clone();
+        // In the records, which the checksum covers.
+        damaged.segments[segment].log[at as usize + 70] ^= 0x20;
+        let before = damaged.clone();
+        let error = damaged.clean(&options()).unwrap_err();
+        assert_eq!((error.kind(), error.position()), (ErrorKind::Corrupt, Some(u64::from(at))), "{error}");
+        assert_eq!(error.path().unwrap().to_str(), Some(&format!("/memory/{:020}.log", log.segments[segment].base)[..]));
+        assert_eq!(damaged, before);
+    }
+}
+
+#[test]
+fn a_torn_end_and_left_over_bytes_stop_the_pass() {
+    for (cut, add) in [(1, 0), (30, 0), (0, 1), (0, 17), (0, 100)] {
+        let mut log = log();
+        let bytes = &mut log.segments[0].log;
+        bytes.truncate(bytes.len() - cut);
+        bytes.extend(std::iter::repeat_n(0, add));
+        let before = log.clone();
+        let error = log.clean(&options()).unwrap_err();
+        assert!(error.is_corruption(), "{error:?}");
+        assert_eq!(log, before);
+    }
+}
+
+#[test]
+fn offsets_that_do_not_rise_stop_the_pass() {
+    let mut log = log();
+    // A batch twice; and one that reaches into the next segment. Checksums do not cover base offsets.
+    let first = log.entries()[0].2.to_vec();
+    let mut twice = log.clone();
+    twice.segments[0].log.splice(0..0, first);
+    let error = twice.clean(&options()).unwrap_err();
+    assert!(error.is_corruption() && error.to_string().contains("offset"), "{error}");
+
+    let last = positions(&log, 0)[15] as usize;
+    log.segments[0].log[last..last + 8].copy_from_slice(&46_u64.to_be_bytes());
+    let error = log.clean(&options()).unwrap_err();
+    assert!(error.is_corruption() && error.to_string().contains("next segment"), "{error}");
+}
+
+#[test]
+fn an_index_that_lies_makes_no_difference() {
+    let honest = {
+        let mut log = log();
+        log.clean(&options()).unwrap();
+        log
+    };
+    let true_positions = positions(&log(), 0);
+    let size = log().segments[0].log.len() as u32;
+    let lies: Vec<Vec<u32>> = vec![
+        true_positions.clone(),
+        true_positions[1..].iter().copied().step_by(3).collect(),
+        vec![0],
+        true_positions.iter().map(|position| position + 1).collect(),
+        true_positions.iter().map(|position| position + 61).collect(),
+        vec![300, 200, 100],
+        vec![true_positions[4], true_positions[4]],
+        vec![size - 1],
+        vec![size],
+        vec![size + 1000],
+        vec![u32::MAX],
+        (1..size).collect(),
+    ];
+    for lie in lies {
+        for chunk_bytes in [1, 100, 300, 1000] {
+            let mut log = log();
+            log.segments[0].index_positions = lie.clone();
+            log.clean(&CleanOptions { chunk_bytes, ..options() }).unwrap();
+            let strip = |log: &MemoryLog| log.segments.iter().map(|segment| segment.log.clone()).collect::<Vec<_>>();
+            assert_eq!(strip(&log), strip(&honest), "{lie:?}");
+        }
+    }
+}
+
+#[test]
+fn a_batch_inside_a_value_is_no_batch_whatever_the_index_says() {
+    // A whole sound batch as a value, and an index that points at it.
+    let mut inner = MemoryLog::new();
+    inner.append_spec(BatchSpec { base_offset: 5, ..BatchSpec::default() }, &[put("victim", "forged")]);
+    let forged = inner.segments[0].log.clone();
+
+    let mut log = MemoryLog::new();
+    log.append(&[put("victim", "true")]);
+    log.append(&[put("x", "y")]);
+    log.append(&[(Some(b"carrier"), Some(&forged))]);
+    log.append(&[put("z", "y")]);
+    log.roll_at(10);
+    let bytes = &log.segments[0].log;
+    let at = bytes.windows(forged.len()).position(|window| window == forged).unwrap() as u32;
+    log.segments[0].index_positions = vec![at];
+    let before = log.clone();
+    let report = log.clean(&CleanOptions { chunk_bytes: at, ..options() }).unwrap();
+    assert_eq!((report.records_kept, report.map_size), (4, 4));
+    assert_eq!(log, before);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Any bytes changed anywhere: a verdict or an error, no panic, and after an error the log as it was.
+    #[test]
+    fn any_damage_is_an_error_or_no_matter(
+        flips in prop::collection::vec((0..2_usize, any::<prop::sample::Index>(), 1..=255_u8), 1..4),
+        chunk_bytes in 1..2000_u32,
+        keys in 1..60_u64,
+    ) {
+        let mut log = log();
+        for (segment, at, mask) in flips {
+            let bytes = &mut log.segments[segment].log;
+            let at = at.index(bytes.len());
+            bytes[at] ^= mask;
+        }
+        let before = log.clone();
+        let options = CleanOptions { chunk_bytes, dedupe_keys_max: Some(keys), batch_bytes_max: 1 << 20, ..options() };
+        if log.clean(&options).is_err() {
+            prop_assert_eq!(log.segments, before.segments);
+        }
+    }
+}
