@@ -1,13 +1,29 @@
 //! Committed offsets of consumer groups, on compacted logs in the format of Kafka's `__consumer_offsets`.
 //!
-//! [`record`] reads and writes the records, [`Replay`] folds a log of them into an [`OffsetCache`].
+//! [`record`] reads and writes the records, [`Replay`] folds a log of them into an [`OffsetCache`], and [`OffsetStore`]
+//! commits and fetches over the logs of all partitions.
+//!
+//! ```
+//! # use std::{path::Path, sync::Arc};
+//! # use keeplog_engine::{Log, LogOptions, storage::MemoryStorage};
+//! use keeplog_offsets::{CommitOptions, OffsetAndMetadata, OffsetStore};
+//!
+//! # let storage = Arc::new(MemoryStorage::new());
+//! let log = Log::open_with(storage, Path::new("/__consumer_offsets-0"), LogOptions::new())?;
+//! let store = OffsetStore::open(vec![log], CommitOptions::new())?;
+//! store.commit("billing", &[("orders", 0, OffsetAndMetadata::new(42))])?; // returns when it is safe
+//! assert_eq!(store.fetch("billing", &[("orders", 0), ("orders", 1)])?, [Some(OffsetAndMetadata::new(42)), None]);
+//! # Ok::<(), keeplog_engine::Error>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod cache;
 mod partition;
 pub mod record;
 mod replay;
+mod store;
 
 pub use cache::{Commit, CommittedOffset, GroupOffset, OffsetCache};
 pub use partition::partition_for;
 pub use replay::{Origin, Outcome, RecordPart, Replay, ReplayCounts, ReplayError};
+pub use store::{CommitOptions, ListedOffset, LoadReport, OffsetAndMetadata, OffsetStore};

@@ -123,6 +123,11 @@ impl Replay {
         self.pending.contains_key(key)
     }
 
+    /// The places of `group` that commits wait for.
+    pub fn pending_of<'a>(&'a self, group: &'a str) -> impl Iterator<Item = OffsetKey<'a>> {
+        self.pending.keys().map(PendingKey::as_key).filter(move |key| key.group == group)
+    }
+
     /// Takes in the record at `offset`, which must be above all earlier ones. After an error nothing has changed.
     pub fn record(&mut self, origin: Origin, offset: u64, key: Option<&[u8]>, value: Option<&[u8]>) -> Result<(), ReplayError> {
         let in_key = |source| ReplayError { offset, part: RecordPart::Key, source };

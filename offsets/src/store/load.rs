@@ -1,0 +1,79 @@
+//! From the log of one partition to its cache.
+
+use keeplog_engine::names::{FileKind, file_name};
+use keeplog_engine::record::{ControlType, Decoder};
+use keeplog_engine::{Error, Log, Result, StoredBatch};
+
+use super::types::LoadReport;
+use crate::replay::{Origin, Outcome, Replay, ReplayError};
+
+/// Folds all of `log`, from its start to its end. Anything that cannot be read ends it: half a cache would answer
+/// with offsets that are no longer true.
+pub(super) fn load(log: &Log) -> Result<(Replay, LoadReport)> {
+    let start_offset = log.start_offset();
+    let mut decoder = Decoder::new(log.options().decompressed_bytes_max);
+    let mut replay = Replay::new();
+    let mut bytes = 0;
+    for batch in log.batches_from(start_offset)? {
+        let batch = batch?;
+        bytes += batch.bytes.len() as u64;
+        fold(&mut replay, &mut decoder, &batch, start_offset).map_err(|cause| cause.at(log, &batch))?;
+    }
+    let counts = replay.counts();
+    let report = LoadReport {
+        records: counts.records,
+        bytes,
+        entries: replay.cache().len() as u64,
+        groups: replay.cache().group_count() as u64,
+        tombstones: counts.tombstones,
+        unknown_types: counts.unknown_types,
+        newer_values: counts.newer_values,
+        open_transactions: replay.open_transactions() as u64,
+        ..LoadReport::default()
+    };
+    Ok((replay, report))
+}
+
+fn fold(replay: &mut Replay, decoder: &mut Decoder, batch: &StoredBatch, start_offset: u64) -> Result<(), Cause> {
+    let header = &batch.header;
+    let producer_id = header.producer_id;
+    let origin = if header.is_transactional() { Origin::Transaction { producer_id } } else { Origin::Plain };
+    for record in decoder.records(&batch.bytes)? {
+        let record = record?;
+        if record.offset < start_offset {
+            continue;
+        }
+        if !header.is_control() {
+            replay.record(origin, record.offset, record.key, record.value)?;
+            continue;
+        }
+        match ControlType::of_key(record.key.unwrap_or_default())? {
+            ControlType::Commit => replay.marker(producer_id, Outcome::Commit),
+            ControlType::Abort => replay.marker(producer_id, Outcome::Abort),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Cause {
+    #[error(transparent)]
+    Batch(#[from] keeplog_engine::record::DecodeError),
+    #[error(transparent)]
+    Record(#[from] ReplayError),
+}
+
+impl Cause {
+    fn at(self, log: &Log, batch: &StoredBatch) -> Error {
+        let path = log.path().join(file_name(batch.segment, FileKind::Log));
+        let offset = if let Self::Record(error) = &self { error.offset } else { batch.header.base_offset };
+        let detail = match &self {
+            Self::Batch(cause) => format!("{cause}; run `keeplog verify` on its directory"),
+            Self::Record(error) => {
+                format!("{error}: {}; `keeplog dump --decode offsets` shows every record of its directory", error.source)
+            }
+        };
+        Error::corrupt("load committed offsets from", &path, batch.position, detail).offset_at(offset).caused_by(self)
+    }
+}

@@ -1,0 +1,156 @@
+//! What goes in and out of the store.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::cache::CommittedOffset;
+
+/// What a group commits for one partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OffsetAndMetadata {
+    /// The offset to read next.
+    pub offset: u64,
+    /// Epoch of the leader that the last record came from, where it is known.
+    pub leader_epoch: Option<i32>,
+    /// Whatever the group wants to remember.
+    pub metadata: Arc<str>,
+}
+
+impl OffsetAndMetadata {
+    /// An offset, with nothing else to remember.
+    #[must_use]
+    pub fn new(offset: u64) -> Self {
+        Self { offset, ..Self::default() }
+    }
+
+    /// Sets the metadata.
+    #[must_use]
+    pub fn metadata(mut self, metadata: impl Into<Arc<str>>) -> Self {
+        self.metadata = metadata.into();
+        self
+    }
+
+    /// Sets the leader epoch.
+    #[must_use]
+    pub fn leader_epoch(mut self, leader_epoch: i32) -> Self {
+        self.leader_epoch = Some(leader_epoch);
+        self
+    }
+}
+
+impl From<CommittedOffset> for OffsetAndMetadata {
+    fn from(committed: CommittedOffset) -> Self {
+        Self { offset: committed.offset, leader_epoch: committed.leader_epoch, metadata: committed.metadata }
+    }
+}
+
+/// One committed offset with all that it belongs to.
+///
+/// Displayed as its [`ListedOffset::COLUMNS`] with tabs between them: `-` stands for no leader epoch, and control
+/// characters are escaped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ListedOffset {
+    /// The group.
+    pub group: Arc<str>,
+    /// The topic.
+    pub topic: Arc<str>,
+    /// The partition of it.
+    pub partition: i32,
+    /// What is committed there.
+    pub committed: CommittedOffset,
+}
+
+impl ListedOffset {
+    /// What is displayed, in this order.
+    pub const COLUMNS: [&'static str; 6] = ["group", "topic", "partition", "offset", "leader_epoch", "metadata"];
+}
+
+impl fmt::Display for ListedOffset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { group, topic, partition, committed } = self;
+        write!(f, "{}\t{}\t{partition}\t{}\t", Printable(group), Printable(topic), committed.offset)?;
+        match committed.leader_epoch {
+            Some(epoch) => write!(f, "{epoch}")?,
+            None => f.write_str("-")?,
+        }
+        write!(f, "\t{}", Printable(&committed.metadata))
+    }
+}
+
+struct Printable<'a>(&'a str);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
+        }
+        Ok(())
+    }
+}
+
+/// What loading a store has met and taken in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+#[non_exhaustive]
+pub struct LoadReport {
+    /// Records read, those of control batches left out.
+    pub records: u64,
+    /// Bytes of the batches read.
+    pub bytes: u64,
+    /// Committed offsets.
+    pub entries: u64,
+    /// Groups with a committed offset.
+    pub groups: u64,
+    /// Tombstones of commits.
+    pub tombstones: u64,
+    /// Records whose type is not known here.
+    pub unknown_types: u64,
+    /// Commits written in a version above the known ones.
+    pub newer_values: u64,
+    /// Transactions with commits that have not ended.
+    pub open_transactions: u64,
+    /// Groups in another partition than the one that the number of partitions gives them: they are listed, but a fetch
+    /// looks elsewhere. The number of partitions was changed, or not all of them were given to the store.
+    pub misplaced_groups: u64,
+    /// Time from start to end.
+    pub seconds: f64,
+}
+
+impl LoadReport {
+    /// Of two parts of one load; the time is set by whoever knows the whole.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            records: self.records + other.records,
+            bytes: self.bytes + other.bytes,
+            entries: self.entries + other.entries,
+            groups: self.groups + other.groups,
+            tombstones: self.tombstones + other.tombstones,
+            unknown_types: self.unknown_types + other.unknown_types,
+            newer_values: self.newer_values + other.newer_values,
+            open_transactions: self.open_transactions + other.open_transactions,
+            misplaced_groups: self.misplaced_groups + other.misplaced_groups,
+            seconds: self.seconds.max(other.seconds),
+        }
+    }
+}
+
+impl fmt::Display for LoadReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { records, bytes, entries, groups, tombstones, open_transactions, seconds, .. } = self;
+        write!(
+            f,
+            "{entries} offsets of {groups} groups from {records} records ({tombstones} tombstones, {bytes} bytes) in {seconds:.3} s"
+        )?;
+        for (count, what) in [
+            (*open_transactions, "open transactions"),
+            (self.unknown_types, "records of unknown types"),
+            (self.newer_values, "commits in a newer version"),
+            (self.misplaced_groups, "groups in the wrong partition"),
+        ] {
+            if count > 0 {
+                write!(f, ", {count} {what}")?;
+            }
+        }
+        Ok(())
+    }
+}
