@@ -12,12 +12,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 #[command(name = "keeplog", version, subcommand_required = true, arg_required_else_help = true, max_term_width = 110)]
 #[command(after_long_help = "\
 Examples:
+  keeplog demo                                    see it work on a log of its own
   keeplog verify /var/lib/kafka/data              is anything wrong here?
   keeplog inspect /var/lib/kafka/data/orders-0    what is in this partition?
   keeplog dump --json orders-0 | jq .records[].k  every batch and record
   keeplog offsets list /var/lib/kafka/data        what is committed, by group
 
-inspect, dump, verify and offsets only read, and take no lock. recover and compact write: stop the broker first, and
+inspect, dump, verify and offsets only read, and take no lock. recover and compact write: stop the broker first, and \
 work on a copy if you have no other.
 
 Exit status:
@@ -31,6 +32,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Demo(Demo),
     Inspect(Inspect),
     Dump(Dump),
     Verify(Verify),
@@ -38,6 +40,34 @@ pub(crate) enum Command {
     Compact(Compact),
     #[command(subcommand)]
     Offsets(Offsets),
+}
+
+/// Show the main job on one screen: commit, compact, crash, recover, reload, compare.
+///
+/// Starts an offset store with 10 MiB segments in a fresh directory, commits offsets over 100,000 keys while the
+/// background cleaner compacts closed segments, stops as a crash would, recovers, reloads the cache, and checks every
+/// answer against what was acknowledged.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  keeplog demo                     2,000,000 offsets, in a temporary directory that is removed
+  keeplog demo --records 200000    a shorter run
+  keeplog demo --dir /tmp/kl       keep the directory, to look into with the other commands
+
+Exit status 1 if any answer after the crash differs from what was acknowledged.")]
+pub(crate) struct Demo {
+    /// Offsets to commit.
+    #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub(crate) records: u64,
+    /// Directory to work in and to leave behind; must not exist, or be empty.
+    #[arg(long, value_name = "D")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Be the process that commits and is killed.
+    #[arg(long, hide = true)]
+    pub(crate) writer: bool,
+    /// Print one JSON object instead of the screen.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Show what a partition holds: segments, offsets, times, batches, codecs, indexes, checkpoints, producers.
@@ -74,7 +104,7 @@ Examples:
   keeplog dump --decode offsets __consumer_offsets-7       commits and group metadata, decoded
   keeplog dump --decode transactions --json __transaction_state-3
 
-For a data directory, the name of each file is preceded by that of its partition. Only reads. Where a segment can't be
+For a data directory, the name of each file is preceded by that of its partition. Only reads. Where a segment can't be \
 read on, the rest of it is left out, the reason goes to stderr and the exit status is 1.")]
 pub(crate) struct Dump {
     /// Partition directory, or data directory that holds several.
@@ -109,7 +139,7 @@ Examples:
   keeplog verify /var/lib/kafka/data && echo sound
   keeplog verify --json orders-0 | jq '.findings[] | select(.severity == \"damage\")'
 
-Findings are damage (data is lost or would be read wrongly), warning (needs mending, nothing is lost) or note (unusual
+Findings are damage (data is lost or would be read wrongly), warning (needs mending, nothing is lost) or note (unusual \
 but sound). The exit status is 1 only if there is damage. Only reads; keeplog recover mends.")]
 pub(crate) struct Verify {
     /// Partition directory, or data directory that holds several.
@@ -128,10 +158,10 @@ pub(crate) struct Verify {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  keeplog recover orders-0                        with the recovery point in the checkpoint file beside it
-  keeplog recover --recovery-point 0 orders-0     take nothing as known to be on the device
-  keeplog recover --cut-damage orders-0           give up everything behind the first damage above the recovery point
-  keeplog recover --json /var/lib/kafka/data      every partition, one JSON object each
+  keeplog recover orders-0                     with the recovery point of its checkpoint file
+  keeplog recover --recovery-point 0 orders-0  take nothing as known to be on the device
+  keeplog recover --cut-damage orders-0        give up all behind the first damage above that
+  keeplog recover --json /var/lib/kafka/data   every partition, one JSON object each
 
 Writes, and takes the lock of the data directory. Exit status 1 if there was damage.")]
 pub(crate) struct Recover {
@@ -160,11 +190,13 @@ Examples:
   keeplog compact --dry-run __consumer_offsets-7      what would it save?
   keeplog compact __consumer_offsets-7
   keeplog compact --delete-retention-ms 0 prices-0    let tombstones go at the next pass
-  keeplog compact --json --now 1760010000000 --from 0 --to 85 --map-slots 100000 --load-factor 0.9 \\
-      --segment-bytes 8192 --index-interval-bytes 512 --index-bytes 16384 --delete-retention-ms 5000000 DIR
-                                                      repeat a pass exactly
 
-Writes, and takes the lock of the data directory; --dry-run does neither. Needs free space for the new segments beside the
+A pass is repeated exactly by giving all that it depends on:
+  keeplog compact --now 1760010000000 --from 0 --to 85 --map-slots 100000 --load-factor 0.9 \\
+      --segment-bytes 8192 --index-interval-bytes 512 --index-bytes 16384 \\
+      --delete-retention-ms 5000000 --json prices-0
+
+Writes, and takes the lock of the data directory; --dry-run does neither. Needs free space for the new segments beside the \
 old ones. A log that was not closed in order is recovered first.")]
 pub(crate) struct Compact {
     /// Partition directory, or data directory that holds several.
@@ -227,9 +259,9 @@ pub(crate) enum Offsets {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  keeplog offsets list /var/lib/kafka/data                 a table
-  keeplog offsets list --tsv /var/lib/kafka/data | sort    group, topic, partition, offset, leader_epoch, metadata
-  keeplog offsets list --json __consumer_offsets-7         one JSON object per committed offset
+  keeplog offsets list /var/lib/kafka/data            a table
+  keeplog offsets list --tsv /var/lib/kafka/data      tab-separated, the time of the commit left out
+  keeplog offsets list --json __consumer_offsets-7    one JSON object per committed offset
 
 Only reads.")]
 pub(crate) struct OffsetsList {

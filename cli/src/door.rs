@@ -1,8 +1,11 @@
 //! Everything that the command line uses of the library, in one place.
 
+pub(crate) use keeplog::inspect::offsets::{CommitOptions, OffsetAndMetadata, OffsetStore};
 pub(crate) use keeplog::inspect::offsets::{partition_for, record as offsets_record};
 pub(crate) use keeplog::inspect::{DataDir, checkpoint, index, names, record, scan, snapshot, storage};
-pub(crate) use keeplog::{Error, ErrorKind, Log, LogOptions, RecoveryMode, RecoveryReport, TopicPartition};
+pub(crate) use keeplog::{
+    Durability, Error, ErrorKind, Log, LogOptions, RecoveryMode, RecoveryReport, Store, StoreOptions, TopicPartition,
+};
 
 pub(crate) use self::storage::Storage;
 

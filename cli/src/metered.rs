@@ -11,27 +11,34 @@ use bytes::Bytes;
 use crate::door::Storage;
 use crate::door::storage::{Entry, File, FileLock, Metadata, OpenMode};
 
-/// Counts the bytes read through it; a mapped file counts as read.
+/// Counts the bytes read through it (a mapped file counts as read), and those written to logs.
 #[derive(Debug)]
 pub(crate) struct Metered {
     inner: Arc<dyn Storage>,
     read: Arc<AtomicU64>,
+    appended: Arc<AtomicU64>,
 }
 
 impl Metered {
     pub(crate) fn new(inner: Arc<dyn Storage>) -> Self {
-        Self { inner, read: Arc::default() }
+        Self { inner, read: Arc::default(), appended: Arc::default() }
     }
 
     /// Bytes read so far; goes on counting.
     pub(crate) fn bytes_read(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.read)
     }
+
+    /// Bytes written to segments so far; goes on counting. Outputs of a clean have other names while they are written.
+    pub(crate) fn bytes_appended(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.appended)
+    }
 }
 
 impl Storage for Metered {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(MeteredFile { inner: self.inner.open(path, mode)?, read: Arc::clone(&self.read) }))
+        let appended = path.extension().is_some_and(|ending| ending == "log").then(|| Arc::clone(&self.appended));
+        Ok(Arc::new(MeteredFile { inner: self.inner.open(path, mode)?, read: Arc::clone(&self.read), appended }))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
@@ -87,6 +94,7 @@ impl Storage for Metered {
 struct MeteredFile {
     inner: Arc<dyn File>,
     read: Arc<AtomicU64>,
+    appended: Option<Arc<AtomicU64>>,
 }
 
 impl MeteredFile {
@@ -107,7 +115,11 @@ impl File for MeteredFile {
     }
 
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<usize> {
-        self.inner.write_at(bytes, position)
+        let written = self.inner.write_at(bytes, position)?;
+        if let Some(appended) = &self.appended {
+            appended.fetch_add(written as u64, Ordering::Relaxed);
+        }
+        Ok(written)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

@@ -171,8 +171,10 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
 pub(crate) fn seconds(value: f64) -> String {
     if value < 1.0 {
         format!("{:.0} ms", value * 1000.0)
-    } else if value < 120.0 {
+    } else if value < 10.0 {
         format!("{value:.2} s")
+    } else if value < 120.0 {
+        format!("{value:.0} s")
     } else {
         format!("{} min {:02.0} s", (value / 60.0).floor(), (value % 60.0).floor())
     }
@@ -267,7 +269,7 @@ mod tests {
         assert_eq!([0, 999, 1000, 2_000_000].map(count), ["0", "999", "1,000", "2,000,000"]);
         assert_eq!(counted(1, "batch", "batches"), "1 batch");
         assert_eq!([percent(1, 3), percent(0, 0)], ["33 %", "-"]);
-        assert_eq!([0.0421, 3.0, 185.7].map(seconds), ["42 ms", "3.00 s", "3 min 05 s"]);
+        assert_eq!([0.0421, 3.0, 42.42, 185.7].map(seconds), ["42 ms", "3.00 s", "42 s", "3 min 05 s"]);
     }
 
     #[test]

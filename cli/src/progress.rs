@@ -8,12 +8,19 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::door::Storage;
+use crate::output;
 
 /// Nothing is shown before this, so that short work stays quiet.
 const QUIET_FOR: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOK_EVERY_BYTES: u64 = 1 << 18;
-const REDRAWS_PER_SECOND: u8 = 10;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug)]
+enum Unit {
+    Bytes,
+    Things,
+}
 
 /// Bytes done of bytes in all, with rate and time left. Shown only when stderr is a terminal and the work has taken over
 /// a second; gone again when dropped.
@@ -25,7 +32,10 @@ pub(crate) struct Progress<'s> {
     /// Bytes at which to look at the clock again.
     next_look: u64,
     started: Duration,
+    /// When to show something new, from `started` on.
+    look_at: Duration,
     wanted: bool,
+    unit: Unit,
     bar: Option<ProgressBar>,
 }
 
@@ -39,9 +49,18 @@ impl<'s> Progress<'s> {
             done: 0,
             next_look: 0,
             started: storage.monotonic(),
+            look_at: QUIET_FOR,
             wanted: io::stderr().is_terminal(),
+            unit: Unit::Bytes,
             bar: None,
         }
+    }
+
+    /// As `new`, over `total` things that are no bytes.
+    pub(crate) fn counting(storage: &'s dyn Storage, label: &str, total: u64) -> Self {
+        let mut progress = Self::new(storage, label, total);
+        progress.unit = Unit::Things;
+        progress
     }
 
     /// As `new`, for a command that prints while it works: on a terminal the output itself is the progress.
@@ -63,9 +82,6 @@ impl<'s> Progress<'s> {
     /// `done` of `total` bytes are done.
     pub(crate) fn set(&mut self, done: u64, total: u64) {
         (self.done, self.total) = (done, total);
-        if let Some(bar) = &self.bar {
-            bar.set_length(total);
-        }
         if self.wanted {
             self.look();
         }
@@ -73,18 +89,36 @@ impl<'s> Progress<'s> {
 
     fn look(&mut self) {
         let elapsed = self.storage.monotonic().saturating_sub(self.started);
-        if let Some(bar) = &self.bar {
-            bar.set_position(self.done);
-        } else if elapsed >= QUIET_FOR {
-            let bar =
-                ProgressBar::with_draw_target(Some(self.total.max(self.done)), ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND));
+        if elapsed < self.look_at {
+            return;
+        }
+        self.look_at = elapsed + LOOK_EVERY;
+        let bar = self.bar.get_or_insert_with(|| {
             // invariant: the template is a constant of ours and parses (see the test).
             let style = ProgressStyle::with_template(TEMPLATE).unwrap_or_else(|_| ProgressStyle::default_bar());
-            let bar =
-                bar.with_style(style.progress_chars("=> ")).with_message(self.label.clone()).with_elapsed(elapsed).with_position(self.done);
-            self.bar = Some(bar);
+            let bar = ProgressBar::with_draw_target(Some(self.total), ProgressDrawTarget::stderr());
+            bar.with_style(style.progress_chars("=> ")).with_prefix(self.label.clone())
+        });
+        bar.set_message(self.unit.describe(self.done, self.total, elapsed.as_secs_f64()));
+        bar.set_length(self.total.max(self.done));
+        bar.set_position(self.done);
+    }
+}
+
+impl Unit {
+    /// `10.0 MiB of 100.0 MiB, 5.0 MiB/s, 18 s left`: the average so far says how long it will take.
+    fn describe(self, done: u64, total: u64, seconds: f64) -> String {
+        let rate = done as f64 / seconds.max(f64::EPSILON);
+        let left = if done == 0 { "?".to_owned() } else { whole_seconds(total.saturating_sub(done) as f64 / rate) };
+        match self {
+            Self::Bytes => format!("{} of {}, {}/s, {left} left", output::bytes(done), output::bytes(total), output::bytes(rate as u64)),
+            Self::Things => format!("{} of {}, {}/s, {left} left", output::count(done), output::count(total), output::count(rate as u64)),
         }
     }
+}
+
+fn whole_seconds(seconds: f64) -> String {
+    if seconds < 120.0 { format!("{:.0} s", seconds.ceil()) } else { output::seconds(seconds) }
 }
 
 /// Runs `work` and shows how far `done` has come on from where it is now, of `total` bytes.
@@ -110,7 +144,8 @@ pub(crate) fn watch<T>(storage: &dyn Storage, label: &str, total: u64, done: &At
     })
 }
 
-const TEMPLATE: &str = "{msg} [{bar:30}] {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
+/// Short enough for 80 columns.
+const TEMPLATE: &str = "{prefix} [{bar:20}] {msg}";
 
 impl Drop for Progress<'_> {
     fn drop(&mut self) {
@@ -123,6 +158,12 @@ impl Drop for Progress<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_average_rate_tells_the_time_left() {
+        assert_eq!(Unit::Bytes.describe(10 << 20, 100 << 20, 2.0), "10.0 MiB of 100.0 MiB, 5.0 MiB/s, 18 s left");
+        assert_eq!(Unit::Things.describe(0, 1000, 1.0), "0 of 1,000, 0/s, ? left");
+    }
 
     #[test]
     fn the_template_parses() {

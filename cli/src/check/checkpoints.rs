@@ -107,7 +107,7 @@ pub(crate) fn topic_id(storage: &dyn Storage, dir: &Path, findings: &mut Finding
     let id = std::str::from_utf8(&bytes[..got]).ok().and_then(parse_metadata);
     if id.is_none() {
         let message = "not the two lines \"version: 0\" and \"topic_id: \" with 22 characters";
-        findings.add(codes::CHECKPOINT_DAMAGED, Place::file(PARTITION_METADATA), message);
+        findings.add(codes::METADATA_DAMAGED, Place::file(PARTITION_METADATA), message);
     }
     Ok(id)
 }

@@ -198,3 +198,9 @@ pub(crate) const LEFTOVER_DELETED: Code =
     code("leftover-deleted", Warning, "A file that was already replaced or expired, not yet removed. keeplog recover removes it.");
 pub(crate) const LEFTOVER_TMP: Code =
     code("leftover-tmp", Note, "An atomic write was interrupted. It is never read, and overwritten by the next one.");
+pub(crate) const METADATA_DAMAGED: Code = code(
+    "metadata-damaged",
+    Damage,
+    "The topic id can't be read, so a broker does not take the partition for its own. The id is that of every other partition of the \
+     topic: copy their file.",
+);

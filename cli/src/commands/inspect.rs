@@ -151,7 +151,7 @@ fn text(report: &Report, canvas: Canvas) -> String {
     let bars: Vec<Bar> = report
         .segments
         .iter()
-        .map(|s| Bar { base_offset: s.survey.base, bytes: s.survey.bytes, live_bytes: s.survey.live_bytes, active: s.active })
+        .map(|s| Bar { label: s.survey.base.to_string(), bytes: s.survey.bytes, live_bytes: s.survey.live_bytes, active: s.active })
         .collect();
     text.push('\n');
     text.push_str(&picture::draw(&bars, canvas));

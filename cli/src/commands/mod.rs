@@ -1,6 +1,7 @@
 //! One file per command: its arguments become a plan, the plan is carried out, and what came of it is printed.
 
 mod compact;
+mod demo;
 mod dump;
 mod inspect;
 mod offsets;
@@ -20,6 +21,7 @@ pub(crate) fn run(command: Command, storage: &Arc<dyn Storage>) -> Result<Status
         Command::Dump(args) => dump::run(&args, &**storage),
         Command::Inspect(args) => inspect::run(&args, &**storage),
         Command::Offsets(command) => offsets::run(command, &**storage),
+        Command::Demo(args) => demo::run(&args, storage),
         Command::Compact(args) => compact::run(&args, storage),
         Command::Recover(args) => recover::run(&args, storage),
         Command::Verify(args) => verify::run(&args, &**storage),

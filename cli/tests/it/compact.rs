@@ -3,16 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::{Duration, UNIX_EPOCH};
 
 use keeplog_fixtures::{Set, cases, copy_dir, dump_lines, json, unpack};
 use serde_json::Value;
 
-use crate::harness::{Run, keeplog};
-
-/// Runs that wait for the device take turns with others.
-const WORKERS: usize = 8;
+use crate::harness::{Run, in_parallel, keeplog};
 
 /// A data directory that was closed in order, with one partition in it.
 fn data_dir_of(partition: &Path, modified_ms: u64) -> tempfile::TempDir {
@@ -88,19 +84,7 @@ fn assert_rounds_equal_kafka(case_dir: &Path) {
 
 #[test]
 fn a_pass_leaves_what_kafkas_cleaner_leaves() {
-    let all = cases(Set::Cleaned).into_iter().chain(cases(Set::Legacy)).collect::<Vec<PathBuf>>();
-    let waiting = Mutex::new(all);
-    std::thread::scope(|scope| {
-        for _ in 0..WORKERS {
-            scope.spawn(|| {
-                loop {
-                    let next = waiting.lock().unwrap().pop();
-                    let Some(case) = next else { break };
-                    assert_rounds_equal_kafka(&case);
-                }
-            });
-        }
-    });
+    in_parallel(cases(Set::Cleaned).into_iter().chain(cases(Set::Legacy)).collect(), |case: PathBuf| assert_rounds_equal_kafka(&case));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
 
 use serde_json::Value;
 
@@ -49,4 +50,21 @@ impl Run {
             assert!(self.stderr.contains(text), "no {text:?} in: {}", self.stderr);
         }
     }
+}
+
+/// Calls `work` for every item, several at a time: most runs wait for the device.
+pub(crate) fn in_parallel<T: Send>(items: Vec<T>, work: impl Fn(T) + Sync) {
+    const WORKERS: usize = 8;
+    let waiting = Mutex::new(items);
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                loop {
+                    let next = waiting.lock().unwrap().pop();
+                    let Some(item) = next else { break };
+                    work(item);
+                }
+            });
+        }
+    });
 }

@@ -3,9 +3,11 @@
 
 mod bad_input;
 mod compact;
+mod demo;
 mod dump;
 mod harness;
 mod inspect;
+mod mangled;
 mod offsets;
 mod recover;
 mod usage;

@@ -22,9 +22,10 @@ fn help_and_version_are_no_errors() {
 fn the_help_of_every_command_gives_examples() {
     let all = keeplog(["--help"]);
     assert!(all.stdout.contains("Examples:") && all.stdout.contains("Exit status:"), "{}", all.stdout);
-    for name in READING {
-        assert!(all.stdout.contains(&format!("\n  {name}")), "{name} is not in {}", all.stdout);
-        let run = keeplog([name, "--help"]);
+    for name in ["demo", "inspect", "dump", "verify", "recover", "compact", "offsets list", "offsets get"] {
+        let words: Vec<&str> = name.split(' ').collect();
+        assert!(all.stdout.contains(&format!("\n  {}", words[0])), "{name} is not in {}", all.stdout);
+        let run = keeplog(words.into_iter().chain(["--help"]));
         assert_eq!(run.status, 0);
         assert!(run.stdout.contains("Examples:") && run.stdout.contains(&format!("keeplog {name}")), "{}", run.stdout);
     }
@@ -32,9 +33,17 @@ fn the_help_of_every_command_gives_examples() {
 
 #[test]
 fn wrong_usage_could_not_run() {
-    for arguments in
-        [&[][..], &["nonsense"], &["dump"], &["dump", "a", "b"], &["verify", "--nonsense", "a"], &["dump", "--decode", "x", "a"]]
-    {
+    for arguments in [
+        &[][..],
+        &["nonsense"],
+        &["dump"],
+        &["dump", "a", "b"],
+        &["verify", "--nonsense", "a"],
+        &["dump", "--decode", "x", "a"],
+        &["offsets"],
+        &["offsets", "get", "a"],
+        &["demo", "--records", "0"],
+    ] {
         let run = keeplog(arguments);
         assert_eq!((run.status, run.stdout.as_str()), (2, ""), "{arguments:?}");
         assert!(run.stderr.contains("--help") || run.stderr.contains("Usage:"), "{}", run.stderr);

@@ -165,7 +165,7 @@ fn checkpoints_are_held_against_the_log() {
     check("cleaner-offset-checkpoint.tmp", "", 0, "leftover-tmp");
     check("txn-0/leader-epoch-checkpoint", "0\n1\n5 900\n", 0, "checkpoint-beyond-end");
     check("txn-0/leader-epoch-checkpoint", "0\n1\n5\n", 1, "checkpoint-damaged");
-    check("txn-0/partition.metadata", "version: 0\ntopic_id: ?", 1, "checkpoint-damaged");
+    check("txn-0/partition.metadata", "version: 0\ntopic_id: ?", 1, "metadata-damaged");
     check("txn-0/readme", "", 0, "unknown-file");
     check("txn-0/x.log", "", 1, "bad-name");
 
