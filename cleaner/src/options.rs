@@ -7,7 +7,8 @@ use keeplog_engine::{Error, LogOptions, Result};
 use crate::dedup::{BUCKET_BYTES, DedupSet};
 use crate::walk::OP;
 
-/// Settings of one pass over one log. Names are Kafka's where Kafka has them.
+/// Settings of one pass over one log. Names are Kafka's where Kafka has them. Methods set one value each and return
+/// the options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CleanOptions {
@@ -42,7 +43,34 @@ pub struct CleanOptions {
     pub dry_run: bool,
 }
 
+macro_rules! setters {
+    ($($name:ident: $type:ty),* $(,)?) => {
+        $(
+            #[doc = concat!("Sets [`CleanOptions::", stringify!($name), "`](#structfield.", stringify!($name), ").")]
+            #[must_use]
+            pub fn $name(mut self, $name: $type) -> Self {
+                self.$name = $name;
+                self
+            }
+        )*
+    };
+}
+
 impl CleanOptions {
+    setters! {
+        first_dirty: u64,
+        first_uncleanable: Option<u64>,
+        dedupe_buffer_bytes: u64,
+        dedupe_keys_max: Option<u64>,
+        segment_bytes: u32,
+        segment_index_bytes: u32,
+        delete_retention_ms: i64,
+        chunk_bytes: u32,
+        batch_bytes_max: usize,
+        hash_seed: Option<u64>,
+        dry_run: bool,
+    }
+
     /// Defaults, for a pass at the time `now_ms`.
     #[must_use]
     pub fn new(now_ms: i64) -> Self {
