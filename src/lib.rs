@@ -1,8 +1,31 @@
 //! Keeplog: an embedded log engine that keeps the newest record of every key.
 //!
-//! Its directories are Apache Kafka partition directories, byte for byte.
+//! Its directories are Apache Kafka partition directories, byte for byte: a broker can open what Keeplog wrote, and
+//! Keeplog opens, checks, compacts and repairs what a broker left behind.
+//!
+//! - [`Log`]: one log. Append, read, truncate; [`clean`] keeps the newest record of every key.
+//! - [`Store`]: many logs under one directory, with a background cleaner.
+//! - [`OffsetStore`]: committed offsets of consumer groups, served from a cache that is back moments after a restart.
+//! - [`inspect`]: what tools need, such as batches, positions, files and indexes.
+//!
+//! ```
+//! use keeplog::{Durability, Log, LogOptions, Record};
+//!
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("prices-0");
+//! let log = Log::open(path, LogOptions::new())?; // a directory named topic-partition; recovers and locks it
+//! let placed = log.append(&[Record::new("EURUSD", "1.0842"), Record::tombstone("GBPUSD")], Durability::Synced)?;
+//! let first = log.read_from(placed.base_offset)?.next().unwrap()?;
+//! assert_eq!(first.key().unwrap(), "EURUSD");
+//! log.close()?;
+//! # Ok::<(), keeplog::Error>(())
+//! ```
+//!
+//! What each acknowledgement means is said at [`Durability`] and in `docs/DURABILITY.md`. Settings have Kafka's names.
+//! Errors have a [`ErrorKind`] that says what can be done, and name file and position.
 #![forbid(unsafe_code)]
 
+mod offset_store;
 mod store;
 
 pub use keeplog_cleaner::{CleanOptions, CleanOutcome, CleanReport, Progress, Watch, clean};
@@ -11,6 +34,8 @@ pub use keeplog_engine::{
     ActiveProducer, Appended, CleanupPolicy, Durability, Error, ErrorKind, Log, LogOptions, Records, RecoveryMode, RecoveryReport, Result,
     RetentionReport, TopicPartition, TransactionEnd,
 };
+pub use keeplog_offsets::{CommitOptions, GroupOffset, ListedOffset, LoadReport, OffsetAndMetadata};
+pub use offset_store::{CONSUMER_OFFSETS, OffsetOptions, OffsetStore};
 pub use store::{CleanerStatus, LastClean, Store, StoreOptions};
 
 /// What tools need and applications don't: batches, positions, raw bytes, files, recovery reports.

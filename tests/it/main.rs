@@ -1,4 +1,5 @@
 //! Tests of the facade, in one binary.
 #![allow(clippy::disallowed_methods)] // they look at files behind the back of the engine
 
+mod offset_store;
 mod store;

@@ -1,0 +1,94 @@
+//! The offset store as an application sees it.
+
+use keeplog::{Durability, ErrorKind, OffsetAndMetadata, OffsetOptions, OffsetStore, StoreOptions};
+
+fn options() -> OffsetOptions {
+    OffsetOptions::new().offsets_topic_segment_bytes(4096).store(StoreOptions::new().log_cleaner_backoff_ms(10))
+}
+
+fn at(offset: u64) -> OffsetAndMetadata {
+    OffsetAndMetadata::new(offset)
+}
+
+#[test]
+fn what_was_committed_is_there_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let offsets = OffsetStore::open(dir.path(), options()).unwrap();
+    for round in 0..50 {
+        for group in 0..20 {
+            let commit = [("orders", 0, at(round * 10 + group)), ("orders", 7, at(round).metadata("größe"))];
+            offsets.commit(&format!("group-{group}"), &commit).unwrap();
+        }
+    }
+    offsets.delete_group("group-3").unwrap();
+    offsets.delete_offsets("group-4", &[("orders", 0)]).unwrap();
+    let before = offsets.list().unwrap();
+    assert_eq!(before.len(), 37);
+    offsets.close().unwrap();
+    assert_eq!(offsets.commit("late", &[("orders", 0, at(1))]).unwrap_err().kind(), ErrorKind::Closed);
+
+    let offsets = OffsetStore::open(dir.path(), options()).unwrap();
+    assert_eq!(offsets.list().unwrap(), before);
+    assert_eq!(offsets.fetch("group-5", &[("orders", 7), ("orders", 1)]).unwrap(), [Some(at(49).metadata("größe")), None]);
+    assert!(offsets.fetch_all("group-3").unwrap().is_empty());
+    assert_eq!(offsets.fetch("group-4", &[("orders", 0), ("orders", 7)]).unwrap()[0], None);
+}
+
+/// The cleaner works beneath the store, and the answers stay.
+#[test]
+fn answers_stay_while_the_cleaner_works() {
+    let dir = tempfile::tempdir().unwrap();
+    let offsets = OffsetStore::open(dir.path(), options().durability(Durability::Buffered).offsets_topic_num_partitions(1)).unwrap();
+    for round in 0..400_u64 {
+        let commit: Vec<_> = (0..20).map(|p| ("orders", p, at(round))).collect();
+        offsets.commit("g", &commit).unwrap();
+    }
+    offsets.store().wake_cleaner();
+    for _ in 0..1000 {
+        if offsets.store().cleaner().passes > 0 {
+            break;
+        }
+        std::thread::park_timeout(std::time::Duration::from_millis(10));
+    }
+    let status = offsets.store().cleaner();
+    assert!(status.passes > 0 && status.bytes_written * 4 < status.bytes_read, "{status:?}");
+    let before = offsets.list().unwrap();
+    assert!(before.len() == 20 && offsets.fetch("g", &[("orders", 19)]).unwrap() == [Some(at(399))]);
+    let report = offsets.reload().unwrap();
+    assert!(report.records < 8000, "{report}");
+    assert_eq!(offsets.list().unwrap(), before);
+}
+
+#[test]
+fn the_number_of_partitions_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let offsets = OffsetStore::open(dir.path(), options().offsets_topic_num_partitions(3)).unwrap();
+    offsets.commit("g", &[("t", 0, at(5))]).unwrap();
+    offsets.close().unwrap();
+    let error = OffsetStore::open(dir.path(), options().offsets_topic_num_partitions(4)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    let offsets = OffsetStore::open(dir.path(), options()).unwrap();
+    assert_eq!(offsets.partitions().get(), 3);
+    offsets.close().unwrap();
+    std::fs::remove_dir_all(dir.path().join("__consumer_offsets-1")).unwrap();
+    assert!(OffsetStore::open(dir.path(), options()).unwrap_err().to_string().contains("partition 1"));
+    assert!(OffsetStore::open(tempfile::tempdir().unwrap().path(), options().offsets_topic_num_partitions(0)).is_err());
+}
+
+/// What a real broker left: the same answers as the broker gave.
+#[test]
+fn a_brokers_directory_is_an_offset_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = keeplog_fixtures::unpack(keeplog_fixtures::Set::Broker);
+    for partition in 0..4 {
+        let name = format!("__consumer_offsets-{partition}");
+        keeplog_fixtures::copy_dir(source.join(&name), dir.path().join(&name));
+    }
+    let offsets = OffsetStore::open(dir.path(), OffsetOptions::new()).unwrap();
+    let mut listed: Vec<String> = offsets.list().unwrap().iter().map(ToString::to_string).collect();
+    let answers = std::fs::read_to_string(source.join("committed-offsets.tsv")).unwrap();
+    let mut wanted: Vec<_> = answers.lines().skip(1).map(str::to_owned).collect();
+    listed.sort();
+    wanted.sort();
+    assert_eq!(listed, wanted);
+}
