@@ -30,6 +30,8 @@ struct Shown {
     dir: String,
     /// Offsets that were acknowledged as synced.
     committed: u64,
+    /// Batches that they came in: one group, all its partitions.
+    commits: u64,
     keys: u64,
     commit_seconds: f64,
     /// Bytes appended to the logs, all in all.
@@ -143,6 +145,7 @@ impl Demo<'_> {
         Ok(Shown {
             dir: output::name(&self.dir.display().to_string()),
             committed: self.workload.records(),
+            commits: self.workload.commits(),
             keys: self.workload.keys(),
             commit_seconds: written.seconds,
             bytes_appended: written.bytes,
@@ -267,7 +270,7 @@ fn text(shown: &Shown, canvas: Canvas) -> String {
             per_second(s.committed, s.commit_seconds)
         ),
     );
-    say("", "each acknowledged once it was on the device".to_owned());
+    say("", format!("in {}, each acknowledged once it was on the device", output::counted(s.commits, "batch", "batches")));
     let passes = output::counted(s.background_passes, "pass", "passes");
     let cleaned = format!("{} at {}", output::bytes(s.background_bytes_read), speed(s.background_bytes_read, s.background_seconds));
     say(

@@ -11,12 +11,12 @@ pub(crate) const PARTITIONS: u32 = 4;
 const SEGMENT_BYTES: u32 = 10 << 20;
 
 /// Keys: so many groups, with so many partitions each.
-const GROUPS: u64 = 2000;
-const PARTITIONS_PER_GROUP: u64 = 50;
+const GROUPS: u64 = 1000;
+const PARTITIONS_PER_GROUP: u64 = 100;
 const READ_TOPIC: &str = "orders";
 
 /// The larger, the more commits come from few groups, as in life: some consumers are busy and most are not.
-const SKEW: i32 = 3;
+const SKEW: i32 = 2;
 
 /// A sequence of commits. Every group commits once at first; then the busy ones more often than the others. Each commit
 /// covers all partitions of its group, but the last one may cover fewer.
@@ -46,14 +46,15 @@ impl Workload {
         self.records.min(GROUPS * PARTITIONS_PER_GROUP)
     }
 
+    /// Commits that they come in.
+    pub(crate) fn commits(self) -> u64 {
+        self.records.div_ceil(PARTITIONS_PER_GROUP)
+    }
+
     /// The commits of the groups that worker `worker` of `workers` owns, in order. A group has one owner, so what it
     /// commits last is known.
     pub(crate) fn steps(self, worker: u64, workers: u64) -> impl Iterator<Item = Step> {
-        (0..self.count()).filter(move |number| group_of(*number) % workers == worker).map(move |number| self.step(number))
-    }
-
-    fn count(self) -> u64 {
-        self.records.div_ceil(PARTITIONS_PER_GROUP)
+        (0..self.commits()).filter(move |number| group_of(*number) % workers == worker).map(move |number| self.step(number))
     }
 
     fn step(self, number: u64) -> Step {
@@ -82,7 +83,7 @@ impl Workload {
     /// standing in part. In the order in which they were taken.
     fn last_steps(self) -> Vec<u64> {
         let mut last = BTreeMap::new();
-        let shorter = self.count() - 1;
+        let shorter = self.commits() - 1;
         for number in 0..shorter {
             last.insert(group_of(number), number);
         }
@@ -145,7 +146,7 @@ mod tests {
 
     #[test]
     fn the_steps_that_count_cover_every_key() {
-        for records in [1, 49, 50, 51, 99_999, 100_000, 100_001, 200_000] {
+        for records in [1, 99, 100, 101, 99_999, 100_000, 100_001, 200_000] {
             let workload = Workload::new(records);
             let mut keys = std::collections::BTreeSet::new();
             for number in workload.last_steps() {

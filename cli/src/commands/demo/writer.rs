@@ -15,7 +15,7 @@ use crate::metered::Metered;
 use crate::output::Out;
 
 /// Committers. While one waits for the device, the others' commits join its sync.
-const WORKERS: u64 = 16;
+const WORKERS: u64 = 32;
 const TELL_EVERY: u64 = 20_000;
 
 /// A line to the process that watches.
