@@ -140,7 +140,10 @@ Examples:
   keeplog verify --json orders-0 | jq '.findings[] | select(.severity == \"damage\")'
 
 Findings are damage (data is lost or would be read wrongly), warning (needs mending, nothing is lost) or note (unusual \
-but sound). The exit status is 1 only if there is damage. Only reads; keeplog recover mends.")]
+but sound). The exit status is 1 only if there is damage. In JSON, findings about the data directory itself come first, \
+as an object whose partition is null.
+
+Only reads; keeplog recover mends. Of a log in use, the end may look torn while it is being written.")]
 pub(crate) struct Verify {
     /// Partition directory, or data directory that holds several.
     #[arg(value_name = "DIR")]

@@ -13,20 +13,43 @@ pub(crate) const DECODED_BYTES_MAX: usize = 1 << 30;
 const WIDTH_DEFAULT: usize = 100;
 const WIDTH_MIN: usize = 40;
 
-/// Standard output, buffered. All that a command prints goes through here, so that a reader who leaves early ends
-/// the command instead of crashing it.
+/// Standard output, buffered. All that a command prints goes through here, so that a reader who leaves early is no
+/// reason to crash.
 pub(crate) struct Out {
     stdout: BufWriter<StdoutLock<'static>>,
+    /// Whether the command goes on when nobody reads any more.
+    goes_on: bool,
+    gone: bool,
 }
 
 impl Out {
+    /// Of a command that only prints: it ends with its reader.
     pub(crate) fn new() -> Self {
-        Self { stdout: BufWriter::with_capacity(1 << 16, io::stdout().lock()) }
+        Self { stdout: BufWriter::with_capacity(1 << 16, io::stdout().lock()), goes_on: false, gone: false }
+    }
+
+    /// Of a command whose work and exit status count, whether anybody reads or not.
+    pub(crate) fn of_work() -> Self {
+        Self { goes_on: true, ..Self::new() }
+    }
+
+    fn outcome(&mut self, result: io::Result<()>) -> Result<(), Failure> {
+        match result {
+            Err(e) if self.goes_on && e.kind() == io::ErrorKind::BrokenPipe => {
+                self.gone = true;
+                Ok(())
+            }
+            other => other.map_err(|e| Failure::output(&e)),
+        }
     }
 
     /// Prints `text` as it is.
     pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
-        self.stdout.write_all(text.as_bytes()).map_err(|e| Failure::output(&e))
+        if self.gone {
+            return Ok(());
+        }
+        let written = self.stdout.write_all(text.as_bytes());
+        self.outcome(written)
     }
 
     /// Prints `text` and ends the line.
@@ -37,12 +60,16 @@ impl Out {
 
     /// Prints `value` as one line of JSON.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
-        serde_json::to_writer(&mut self.stdout, value).map_err(|e| Failure::output(&e.into()))?;
-        self.text("\n")
+        let line = serde_json::to_string(value).map_err(|e| Failure::output(&e.into()))?;
+        self.line(&line)
     }
 
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {
-        self.stdout.flush().map_err(|e| Failure::output(&e))
+        if self.gone {
+            return Ok(());
+        }
+        let flushed = self.stdout.flush();
+        self.outcome(flushed)
     }
 }
 

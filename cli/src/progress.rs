@@ -87,6 +87,13 @@ impl<'s> Progress<'s> {
         }
     }
 
+    /// Makes room for output. The next look draws it again.
+    pub(crate) fn hide(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
     fn look(&mut self) {
         let elapsed = self.storage.monotonic().saturating_sub(self.started);
         if elapsed < self.look_at {
@@ -149,9 +156,7 @@ const TEMPLATE: &str = "{prefix} [{bar:20}] {msg}";
 
 impl Drop for Progress<'_> {
     fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        self.hide();
     }
 }
 

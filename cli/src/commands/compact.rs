@@ -62,7 +62,7 @@ struct Compacted {
 pub(crate) fn run(args: &args::Compact, storage: &Arc<dyn Storage>) -> Result<Status, Failure> {
     let plan = Plan::resolve(args, storage)?;
     let owned = OwnedTarget::open(Arc::clone(&plan.storage), &plan.dir)?;
-    let mut out = Out::new();
+    let mut out = Out::of_work();
     let result = owned.each(|partition| {
         let compacted = compact(&plan, &owned, partition)?;
         if args.json {

@@ -70,7 +70,7 @@ pub(crate) fn run(args: &args::Demo, storage: &Arc<dyn Storage>) -> Result<Statu
         return writer::run(storage, dir, workload);
     }
     let place = Place::prepare(&**storage, args.dir.as_deref())?;
-    let mut out = Out::new();
+    let mut out = Out::of_work();
     let demo = Demo { storage, workload, dir: place.path() };
     let shown = demo.run(place.is_kept())?;
     if args.json {

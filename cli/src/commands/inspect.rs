@@ -72,6 +72,7 @@ pub(crate) fn run(args: &args::Inspect, storage: &dyn Storage) -> Result<Status,
     let mut first = true;
     target.each(|partition| {
         let report = inspect(storage, partition, checkpoints.of(&partition.name), &mut progress)?;
+        progress.hide();
         if args.json {
             out.json(&report)?;
         } else {

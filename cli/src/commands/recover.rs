@@ -72,7 +72,7 @@ pub(crate) fn run(args: &args::Recover, storage: &Arc<dyn Storage>) -> Result<St
     // Whoever runs this wants to know, so nothing is taken on trust; the recovery point only says what may be cut.
     let options = LogOptions::new().recovery_mode(mode).recovery_full_scan(true);
     let canvas = Canvas::of_stdout();
-    let mut out = Out::new();
+    let mut out = Out::of_work();
     let result = owned.each(|partition| {
         if let Some(point) = args.recovery_point {
             owned.data_dir.set_recovery_point(&partition.topic_partition, point);

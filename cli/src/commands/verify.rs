@@ -13,7 +13,7 @@ use crate::target::Target;
 
 pub(crate) fn run(args: &args::Verify, storage: &dyn Storage) -> Result<Status, Failure> {
     let target = Target::find(storage, &args.dir)?;
-    let mut out = Out::new();
+    let mut out = Out::of_work();
     let canvas = Canvas::of_stdout();
     let mut progress = Progress::new(storage, "verifying", target.log_bytes(storage));
     let mut print = |report: &Report| {
@@ -36,6 +36,7 @@ pub(crate) fn run(args: &args::Verify, storage: &dyn Storage) -> Result<Status, 
     }
     let of_partitions = target.each(|partition| {
         let report = check::partition(storage, partition, checkpoints.of(&partition.name), &mut progress)?;
+        progress.hide();
         print(&report)
     })?;
     Ok(status.max(of_partitions))

@@ -63,6 +63,14 @@ fn a_reader_that_leaves_early_is_no_error() {
 }
 
 #[test]
+fn a_verdict_does_not_depend_on_who_reads_it() {
+    let dir = unpack(Set::Recovery).join("06-active-middle-bit/before");
+    let mut child = command(["verify"]).arg(dir).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(1));
+}
+
+#[test]
 fn json_output_is_one_object_a_line_and_nothing_else() {
     for name in READING {
         let run = keeplog([name.as_ref(), "--json".as_ref(), unpack(Set::Broker).as_os_str()]);
