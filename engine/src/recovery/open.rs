@@ -148,6 +148,9 @@ impl Recovery<'_> {
     /// Reads what must be read: everything from the recovery point on, and segments whose indexes can't be trusted.
     fn recover(&mut self) -> Result<()> {
         let Some(last) = self.segments.len().checked_sub(1) else { return Ok(()) };
+        if self.options.recovery_full_scan {
+            state::drop_damaged(self.place, &mut self.report)?;
+        }
         if self.input.clean && !self.options.recovery_full_scan && self.segments[last].distrust.is_none() {
             self.resume_last(last)?;
         }

@@ -74,22 +74,38 @@ fn replay_segment(states: &mut ProducerStates, segment: &Segment, from: u64, to:
 
 fn newest_sound(place: &Place, offset: u64, report: &mut RecoveryReport) -> Result<(ProducerStates, u64)> {
     for number in list_snapshots(place)?.into_iter().rev().filter(|&n| n <= offset) {
-        let path = place.path(number, FileKind::Snapshot, FileState::Live);
-        let decoded = place
-            .read(&path, SNAPSHOT_BYTES_MAX)
-            .and_then(|bytes| ProducerStates::decode(&bytes).map_err(|e| Error::corrupt("read", &path, 0, e.to_string()).caused_by(e)));
-        match decoded {
-            Ok(states) => return Ok((states, number)),
-            Err(error) if error.is_corruption() => {
-                let name = file_name(number, FileKind::Snapshot);
-                report.notes.push(format!("{name} is damaged and was removed; an older one and the log take its place"));
-                report.removed.push(name);
-                place.remove(&path)?;
-            }
-            Err(error) => return Err(error),
+        if let Some(states) = read_or_drop(place, number, report)? {
+            return Ok((states, number));
         }
     }
     Ok((ProducerStates::default(), 0))
+}
+
+/// Removes and reports every damaged snapshot.
+pub(super) fn drop_damaged(place: &Place, report: &mut RecoveryReport) -> Result<()> {
+    for number in list_snapshots(place)? {
+        read_or_drop(place, number, report)?;
+    }
+    Ok(())
+}
+
+/// The state of a snapshot; a damaged one is removed and reported.
+fn read_or_drop(place: &Place, number: u64, report: &mut RecoveryReport) -> Result<Option<ProducerStates>> {
+    let path = place.path(number, FileKind::Snapshot, FileState::Live);
+    let decoded = place
+        .read(&path, SNAPSHOT_BYTES_MAX)
+        .and_then(|bytes| ProducerStates::decode(&bytes).map_err(|e| Error::corrupt("read", &path, 0, e.to_string()).caused_by(e)));
+    match decoded {
+        Ok(states) => Ok(Some(states)),
+        Err(error) if error.is_corruption() => {
+            let name = file_name(number, FileKind::Snapshot);
+            report.notes.push(format!("{name} is damaged and was removed; an older one and the log take its place"));
+            report.removed.push(name);
+            place.remove(&path)?;
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Saves a snapshot at `offset`.

@@ -410,7 +410,7 @@ pub(crate) struct BatchPlace {
     pub(crate) position: u32,
 }
 
-/// Writes the index files of a segment at their exact length; no transaction index where it has no entry.
+/// Writes the index files of a segment at their exact length; no transaction index is made where it would have no entry.
 pub(crate) fn write_index_files(place: &Place, base_offset: u64, state: FileState, indexes: &IndexBuilder) -> Result<Vec<Arc<dyn File>>> {
     let contents = [
         (FileKind::OffsetIndex, indexes.offset.as_bytes()),
@@ -420,11 +420,10 @@ pub(crate) fn write_index_files(place: &Place, base_offset: u64, state: FileStat
     let mut files = Vec::with_capacity(contents.len());
     for (kind, bytes) in contents {
         let path = place.path(base_offset, kind, state);
-        if kind == FileKind::TxnIndex && bytes.is_empty() {
-            place.remove(&path)?;
-        } else {
-            files.push(write_file(place, &path, bytes)?);
+        if kind == FileKind::TxnIndex && bytes.is_empty() && !place.exists(&path) {
+            continue;
         }
+        files.push(write_file(place, &path, bytes)?);
     }
     Ok(files)
 }

@@ -252,3 +252,36 @@ fn several_logs_of_one_directory_need_its_owner() {
     second.close().unwrap();
     dir.close().unwrap();
 }
+
+/// A full scan leaves no damaged snapshot, wherever it stands.
+#[test]
+fn a_full_scan_removes_damaged_snapshots() {
+    let disk = disk();
+    let log = open(&disk, small());
+    for i in 0..200 {
+        log.append(&[Record::new(format!("k{i}"), "v".repeat(100))], Durability::Buffered).unwrap();
+    }
+    log.close().unwrap();
+    let oldest = files(&disk).into_iter().find(|n| n.ends_with(".snapshot")).unwrap();
+    put(&disk, &oldest, b"noise");
+    let log = open(&disk, small().recovery_full_scan(true));
+    assert!(log.recovery_report().removed.contains(&oldest), "{}", log.recovery_report());
+    assert!(!files(&disk).contains(&oldest));
+}
+
+/// What a broker left stays as far as it is right: an empty transaction index is not taken away.
+#[test]
+fn an_empty_transaction_index_stays() {
+    let disk = disk();
+    let log = open(&disk, small());
+    for i in 0..100 {
+        log.append(&[Record::new(format!("k{i}"), "v".repeat(100))], Durability::Buffered).unwrap();
+    }
+    let image = crash(log, &disk);
+    put(&image, "00000000000000000000.txnindex", b"");
+    drop(open(&image, small().recovery_full_scan(true)));
+    assert_eq!(contents(&image, "00000000000000000000.txnindex"), b"");
+    put(&image, "00000000000000000000.txnindex", b"noise");
+    drop(open(&image, small().recovery_full_scan(true)));
+    assert_eq!(contents(&image, "00000000000000000000.txnindex"), b"");
+}
