@@ -69,10 +69,12 @@ fn offsets_that_do_not_rise_stop_the_pass() {
     let mut log = log();
     // A batch twice; and one that reaches into the next segment. Checksums do not cover base offsets.
     let first = log.entries()[0].2.to_vec();
-    let mut twice = log.clone();
-    twice.segments[0].log.splice(0..0, first);
-    let error = twice.clean(&options()).unwrap_err();
-    assert!(error.is_corruption() && error.to_string().contains("offset"), "{error}");
+    for chunk_bytes in [1, 300, 1 << 20] {
+        let mut twice = log.clone();
+        twice.segments[0].log.splice(0..0, first.clone());
+        let error = twice.clean(&CleanOptions { chunk_bytes, ..options() }).unwrap_err();
+        assert!(error.is_corruption() && error.to_string().contains("offset"), "{error}");
+    }
 
     let last = positions(&log, 0)[15] as usize;
     log.segments[0].log[last..last + 8].copy_from_slice(&46_u64.to_be_bytes());

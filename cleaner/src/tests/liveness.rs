@@ -118,6 +118,33 @@ fn a_full_map_may_end_a_pass_in_the_middle_of_a_batch() {
 }
 
 #[test]
+fn a_pass_that_a_full_map_ends_between_segments_goes_on_where_the_next_one_begins() {
+    let mut log = MemoryLog::new();
+    log.append(&[put("a", "1"), put("b", "1")]);
+    log.roll_at(100);
+    log.append(&[put("a", "2")]);
+    log.roll();
+    let options = CleanOptions { dedupe_keys_max: Some(2), ..CleanOptions::new(T0) };
+    assert_eq!(log.clean(&options).unwrap().new_dirty, 100);
+}
+
+#[test]
+fn the_last_batch_of_a_pass_that_a_full_map_ends_is_like_any_other() {
+    let mut log = MemoryLog::new();
+    log.append(&[put("a", "1")]);
+    log.append(&[delete("b")]);
+    log.append(&[put("c", "1")]);
+    log.append(&[put("d", "1")]);
+    log.roll();
+    let options = CleanOptions { delete_retention_ms: 0, ..CleanOptions::new(T0) };
+    log.clean(&options).unwrap();
+    // The tombstone has expired, and the second key fills the map: offset 1 is the last of the pass.
+    let report = log.clean(&CleanOptions { dedupe_keys_max: Some(2), ..options }).unwrap();
+    assert_eq!(report.new_dirty, 2);
+    assert_eq!(log.entries().iter().map(|(_, header, _)| header.base_offset).collect::<Vec<_>>(), [0, 2, 3]);
+}
+
+#[test]
 fn b04_a_batch_larger_than_a_chunk() {
     let mut log = MemoryLog::new();
     let big = "x".repeat(3 << 20);

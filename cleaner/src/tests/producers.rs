@@ -66,6 +66,25 @@ fn a_batch_is_protected_only_while_its_producer_is_active() {
 }
 
 #[test]
+fn a_producer_known_by_its_marker_alone_keeps_that_marker() {
+    let mut log = MemoryLog::new();
+    let mut producer = Producer::transactional(1);
+    let old_marker = log.end_txn(&producer, TxnResult::Aborted);
+    producer.epoch = 1;
+    let marker = log.end_txn(&producer, TxnResult::Aborted);
+    log.append(&[put("a", "1")]);
+    log.roll();
+    let report = clean(&mut log, T0);
+    assert_eq!(log.markers(), [old_marker, marker], "stamped first");
+    log.append(&[put("a", "2")]);
+    log.roll();
+    clean_from(&mut log, report.new_dirty, T0 + DAY_MS);
+    assert_eq!(log.markers(), [marker]);
+    let (_, header, _) = log.entries()[0];
+    assert_eq!((header.count, header.producer_epoch), (0, 1));
+}
+
+#[test]
 fn a12_a_user_key_may_look_like_a_control_key() {
     let mut log = MemoryLog::new();
     let mut producer = Producer::transactional(1);
@@ -160,8 +179,13 @@ fn the_stored_transaction_index_is_kept_where_the_log_tells_less() {
     let stray = AbortedTxn { producer_id: 9, last_offset: marker + 1, ..stored };
     log.segments[0].aborted = vec![stored, stray];
     log.roll();
+    let mut wrong = log.clone();
     clean(&mut log, T0);
     assert_eq!(log.segments[0].aborted, [stored]);
+    // An entry that leaves out data of its transaction is not believed.
+    wrong.segments[0].aborted = vec![AbortedTxn { first_offset: marker, ..stored }];
+    clean(&mut wrong, T0);
+    assert_eq!(wrong.segments[0].aborted, [AbortedTxn { first_offset: 1, ..stored }]);
 }
 
 #[test]
