@@ -10,12 +10,11 @@ use serde_json::Value;
 
 use crate::harness::{Run, in_parallel, keeplog};
 
-/// A data directory that was closed in order, with one partition in it.
+/// A data directory with one partition in it and nothing else.
 fn data_dir_of(partition: &Path, modified_ms: u64) -> tempfile::TempDir {
     let data = tempfile::tempdir().unwrap();
     let dir = data.path().join("t-0");
     copy_dir(partition, &dir);
-    fs::write(data.path().join(".kafka_cleanshutdown"), r#"{"version":0,"brokerEpoch":-1}"#).unwrap();
     // The archive does not keep modification times, which old formats' tombstones are judged by.
     for entry in fs::read_dir(&dir).unwrap() {
         let file = fs::File::options().write(true).open(entry.unwrap().path()).unwrap();
@@ -92,7 +91,6 @@ fn a_dry_run_says_the_same_and_changes_nothing() {
     let case_dir = unpack(Set::Cleaned).join("002");
     let (case, before) = (json(case_dir.join("case.json")), case_dir.join("before1"));
     let data = data_dir_of(&before, 1_760_000_000_000);
-    fs::remove_file(data.path().join(".kafka_cleanshutdown")).unwrap();
     let dir = data.path().join("t-0");
     let state = |dir: &Path| {
         let mut files: Vec<_> = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).filter(|path| path.is_file()).collect();
