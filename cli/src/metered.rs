@@ -1,15 +1,14 @@
 //! A storage that counts the bytes that go through it, so that work inside the libraries can be watched.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::door::Storage;
-use crate::door::storage::{Entry, File, FileLock, Metadata, OpenMode};
+use crate::door::storage::{File, FileLayer, Layer, OpenMode};
 
 /// Counts the bytes read through it (a mapped file counts as read), and those written to logs.
 #[derive(Debug)]
@@ -35,58 +34,14 @@ impl Metered {
     }
 }
 
-impl Storage for Metered {
+impl Layer for Metered {
+    fn below(&self) -> &dyn Storage {
+        &*self.inner
+    }
+
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
         let appended = path.extension().is_some_and(|ending| ending == "log").then(|| Arc::clone(&self.appended));
         Ok(Arc::new(MeteredFile { inner: self.inner.open(path, mode)?, read: Arc::clone(&self.read), appended }))
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
-        self.inner.list(dir)
-    }
-
-    fn metadata(&self, path: &Path) -> io::Result<Metadata> {
-        self.inner.metadata(path)
-    }
-
-    fn set_modified(&self, path: &Path, modified_ms: i64) -> io::Result<()> {
-        self.inner.set_modified(path, modified_ms)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove_file(path)
-    }
-
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.create_dir(path)
-    }
-
-    fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove_dir(path)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.inner.sync_dir(dir)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
-        self.inner.lock(path)
-    }
-
-    fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
-        self.inner.canonicalize(path)
-    }
-
-    fn now_ms(&self) -> i64 {
-        self.inner.now_ms()
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.inner.monotonic()
     }
 }
 
@@ -103,9 +58,9 @@ impl MeteredFile {
     }
 }
 
-impl File for MeteredFile {
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
+impl FileLayer for MeteredFile {
+    fn below(&self) -> &dyn File {
+        &*self.inner
     }
 
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
@@ -120,14 +75,6 @@ impl File for MeteredFile {
             appended.fetch_add(written as u64, Ordering::Relaxed);
         }
         Ok(written)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.inner.set_len(len)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.inner.sync_data()
     }
 
     fn map(&self, len: u64) -> io::Result<Bytes> {

@@ -1,13 +1,13 @@
 //! Passes over logs of the engine.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use keeplog_engine::record::{BatchSpec, BatchWriter, Record};
-use keeplog_engine::storage::{Entry, File, FileLock, MemoryStorage, Metadata, OpenMode, Storage};
+use keeplog_engine::storage::{File, FileLayer, Layer, MemoryStorage, OpenMode, Storage};
 use keeplog_engine::{Durability, ErrorKind, Log, LogOptions};
 
 use crate::clean;
@@ -317,13 +317,9 @@ struct FullFile {
     room: Mutex<Option<usize>>,
 }
 
-impl File for FullFile {
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
-    }
-
-    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
-        self.inner.read_at(buffer, position)
+impl FileLayer for FullFile {
+    fn below(&self) -> &dyn File {
+        &*self.inner
     }
 
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<usize> {
@@ -337,21 +333,13 @@ impl File for FullFile {
         }
         self.inner.write_at(&bytes[..take], position)
     }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.inner.set_len(len)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.inner.sync_data()
-    }
-
-    fn map(&self, len: u64) -> io::Result<bytes::Bytes> {
-        self.inner.map(len)
-    }
 }
 
-impl Storage for FullDisk {
+impl Layer for FullDisk {
+    fn below(&self) -> &dyn Storage {
+        &self.inner
+    }
+
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
         let inner = self.inner.open(path, mode)?;
         if !path.to_string_lossy().contains(".cleaned") {
@@ -360,52 +348,8 @@ impl Storage for FullDisk {
         Ok(Arc::new(FullFile { inner, room: Mutex::new(*self.room.lock().unwrap()) }))
     }
 
-    fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
-        self.inner.list(dir)
-    }
-
-    fn metadata(&self, path: &Path) -> io::Result<Metadata> {
-        self.inner.metadata(path)
-    }
-
-    fn set_modified(&self, path: &Path, modified_ms: i64) -> io::Result<()> {
-        self.inner.set_modified(path, modified_ms)
-    }
-
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.renames.lock().unwrap().push(to.file_name().unwrap().to_str().unwrap().to_owned());
         self.inner.rename(from, to)
-    }
-
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove_file(path)
-    }
-
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.create_dir(path)
-    }
-
-    fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove_dir(path)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.inner.sync_dir(dir)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
-        self.inner.lock(path)
-    }
-
-    fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
-        self.inner.canonicalize(path)
-    }
-
-    fn now_ms(&self) -> i64 {
-        self.inner.now_ms()
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.inner.monotonic()
     }
 }

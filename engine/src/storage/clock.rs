@@ -1,12 +1,9 @@
 //! A storage whose wall clock stands still.
 
-use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
 
-use super::{Entry, File, FileLock, Metadata, OpenMode, Storage};
+use super::{Layer, Storage};
 
 /// Another storage with a wall clock that shows what it was set to: for tests, and to do today what is due on
 /// another day. The monotonic clock is the inner one's.
@@ -29,56 +26,12 @@ impl FixedClock {
     }
 }
 
-impl Storage for FixedClock {
-    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
-        self.inner.open(path, mode)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
-        self.inner.list(dir)
-    }
-
-    fn metadata(&self, path: &Path) -> io::Result<Metadata> {
-        self.inner.metadata(path)
-    }
-
-    fn set_modified(&self, path: &Path, modified_ms: i64) -> io::Result<()> {
-        self.inner.set_modified(path, modified_ms)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove_file(path)
-    }
-
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.create_dir(path)
-    }
-
-    fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove_dir(path)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.inner.sync_dir(dir)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
-        self.inner.lock(path)
-    }
-
-    fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
-        self.inner.canonicalize(path)
+impl Layer for FixedClock {
+    fn below(&self) -> &dyn Storage {
+        &*self.inner
     }
 
     fn now_ms(&self) -> i64 {
         self.now_ms.load(Ordering::SeqCst)
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.inner.monotonic()
     }
 }

@@ -8,6 +8,7 @@
 //! - Reads and writes may be short; [`read_exact_at`] and [`write_all_at`] deal with that.
 
 mod clock;
+mod layer;
 mod lock;
 mod memory;
 mod real;
@@ -23,6 +24,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub use clock::FixedClock;
+pub use layer::{FileLayer, Layer};
 pub use memory::MemoryStorage;
 pub use real::RealStorage;
 

@@ -1,11 +1,10 @@
 //! A storage in memory whose syncs can be held up, or made to fail.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
 
-use keeplog_engine::storage::{Entry, File, FileLock, MemoryStorage, Metadata, OpenMode, Storage};
+use keeplog_engine::storage::{File, FileLayer, Layer, MemoryStorage, OpenMode, Storage};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Syncs {
@@ -58,84 +57,24 @@ struct GatedFile {
     gate: Arc<Gate>,
 }
 
-impl File for GatedFile {
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
-    }
-
-    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
-        self.inner.read_at(buffer, position)
-    }
-
-    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<usize> {
-        self.inner.write_at(bytes, position)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.inner.set_len(len)
+impl FileLayer for GatedFile {
+    fn below(&self) -> &dyn File {
+        &*self.inner
     }
 
     fn sync_data(&self) -> io::Result<()> {
         self.gate.pass()?;
         self.inner.sync_data()
     }
-
-    fn map(&self, len: u64) -> io::Result<bytes::Bytes> {
-        self.inner.map(len)
-    }
 }
 
-impl Storage for GatedStorage {
+impl Layer for GatedStorage {
+    fn below(&self) -> &dyn Storage {
+        &self.inner
+    }
+
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
         let inner = self.inner.open(path, mode)?;
         Ok(Arc::new(GatedFile { inner, gate: Arc::clone(&self.gate) }))
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
-        self.inner.list(dir)
-    }
-
-    fn metadata(&self, path: &Path) -> io::Result<Metadata> {
-        self.inner.metadata(path)
-    }
-
-    fn set_modified(&self, path: &Path, modified_ms: i64) -> io::Result<()> {
-        self.inner.set_modified(path, modified_ms)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove_file(path)
-    }
-
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.create_dir(path)
-    }
-
-    fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove_dir(path)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.inner.sync_dir(dir)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
-        self.inner.lock(path)
-    }
-
-    fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
-        self.inner.canonicalize(path)
-    }
-
-    fn now_ms(&self) -> i64 {
-        self.inner.now_ms()
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.inner.monotonic()
     }
 }
