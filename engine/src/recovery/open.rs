@@ -216,6 +216,14 @@ impl Recovery<'_> {
             let Ok(entry) = entry else { return Ok(()) };
             next_offset = entry.header.next_offset();
         }
+        // Only now is it known where the segment ends, and with it what its indexes may hold.
+        if offset.check(segment.size_bytes() as u32, next_offset).is_err()
+            || time.check(next_offset).is_err()
+            || txn.check(base, next_offset).is_err()
+        {
+            self.segments[last].distrust = Some("an index goes beyond the end of the log".into());
+            return Ok(());
+        }
         let mut indexes = IndexBuilder::new(base, self.options.index_interval_bytes, self.options.segment_index_bytes);
         indexes.resume(offset, time, txn);
         self.first_timestamp = first_timestamp(&segment)?;

@@ -252,3 +252,27 @@ fn several_logs_of_one_directory_need_its_owner() {
     second.close().unwrap();
     dir.close().unwrap();
 }
+
+#[test]
+fn an_index_that_goes_beyond_the_end_is_rebuilt_behind_a_clean_mark() {
+    let disk = disk();
+    let log = open(&disk, small());
+    for i in 0..20 {
+        log.append(&[Record::new(format!("k{i}"), "v".repeat(60))], Durability::Buffered).unwrap();
+    }
+    log.close().unwrap();
+    for (name, at) in [("00000000000000000000.timeindex", 9), ("00000000000000000000.index", 1)] {
+        let disk = Arc::new(disk.image());
+        let sound = contents(&disk, name);
+        let mut damaged = sound.clone();
+        let last = damaged.len() - if name.ends_with(".index") { 8 } else { 12 };
+        damaged[last + at] = 1; // its offset, 65536 higher
+        put(&disk, name, &damaged);
+        let log = open(&disk, small());
+        assert_eq!(log.recovery_report().rebuilt.len(), 1, "{name}");
+        log.append(&[Record::new("more", "v").timestamp_ms(crate::support::T0 + 10)], Durability::Buffered).unwrap();
+        log.close().unwrap();
+        assert!(contents(&disk, name).starts_with(&sound[..sound.len() - 12]), "{name}");
+        assert_eq!(all(&open(&disk, small())).len(), 21, "{name}");
+    }
+}
