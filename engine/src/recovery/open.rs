@@ -376,8 +376,10 @@ impl Recovery<'_> {
         if cut || self.report.segments_scanned > 0 {
             self.epochs.write(&*self.place.storage, &self.place.dir)?;
         }
+        // A clean log without any snapshot has no producers; one whose snapshots have just been dropped may have some.
+        let no_producers = self.input.clean && state::list_snapshots(self.place)?.is_empty();
         self.drop_snapshots(start_offset)?;
-        let producers = self.final_producers(&all)?;
+        let producers = if no_producers { ProducerStates::default() } else { self.final_producers(&all)? };
         let unsynced = all[..at].iter().filter(|s| !self.input.clean && next_base(&all, s) > recovery_point).cloned().collect();
         let mut writer = self.writer(active, file, size, producers, unsynced)?;
         writer.snapshot_offset = if self.place.exists(&self.place.path(self.next_offset, FileKind::Snapshot, FileState::Live)) {
@@ -390,13 +392,7 @@ impl Recovery<'_> {
     }
 
     fn final_producers(&mut self, all: &[Arc<Segment>]) -> Result<ProducerStates> {
-        let no_snapshot = state::list_snapshots(self.place)?.is_empty();
-        let mut producers = if self.input.clean && no_snapshot {
-            // A clean log without any snapshot has no producers.
-            ProducerStates::default()
-        } else {
-            state::replay(self.place, self.options, all, self.next_offset, &self.snapshot_bases(), &mut self.report)?
-        };
+        let mut producers = state::replay(self.place, self.options, all, self.next_offset, &self.snapshot_bases(), &mut self.report)?;
         producers.expire(self.place.storage.now_ms(), self.options.producer_id_expiration_ms);
         if !self.input.clean {
             state::save(self.place, self.next_offset, &producers)?;

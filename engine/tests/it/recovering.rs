@@ -276,3 +276,24 @@ fn an_index_that_goes_beyond_the_end_is_rebuilt_behind_a_clean_mark() {
         assert_eq!(all(&open(&disk, small())).len(), 21, "{name}");
     }
 }
+
+#[test]
+fn producers_are_known_after_a_cut_took_all_snapshots() {
+    let disk = disk();
+    let log = open(&disk, small());
+    let produce = |sequence: i32| {
+        let batch = crate::support::batch(crate::support::producer(7, 0, sequence), &[("k", Some(&"v".repeat(500)))]);
+        log.append_batch(batch, Durability::Buffered).unwrap();
+    };
+    (0..20).for_each(produce);
+    let known = log.segments().all()[1].base_offset();
+    log.close().unwrap();
+    let name = "00000000000000000000.log";
+    put(&disk, name, &[contents(&disk, name), vec![0; 100]].concat());
+    disk.remove_file(Path::new("/data/recovery-point-offset-checkpoint")).unwrap();
+
+    let log = open(&disk, small().recovery_mode(RecoveryMode::Salvage).recovery_full_scan(true));
+    assert_eq!(log.end_offset(), known);
+    let producers: Vec<_> = log.active_producers().iter().map(|p| (p.id, p.last_data_offset)).collect();
+    assert_eq!(producers, [(7, Some(known - 1))]);
+}
