@@ -162,7 +162,12 @@ impl Recovery<'_> {
                 let base = self.segments[at].segment.base_offset();
                 let mut producers = self.producers_at(base)?;
                 self.report.rebuilt.push(Rebuilt { segment: base, why });
-                self.scan(at, &mut producers, base)?;
+                let next_offset = self.scan(at, &mut producers, base)?;
+                if self.segments.len() <= last {
+                    // All later segments were dropped: this one is the last.
+                    self.next_offset = next_offset;
+                    return Ok(());
+                }
             }
         }
         if from > last {
@@ -424,6 +429,7 @@ impl Recovery<'_> {
             return Err(Error::new(ErrorKind::Corrupt, OP, detail).at(&self.place.dir));
         }
         self.report.notes.push(format!("the log ended at {}, below its start offset {start}: it goes on there, empty", self.next_offset));
+        self.report.read_only = false; // what could not be read is gone with the rest
         for loaded in std::mem::take(&mut self.segments) {
             for kind in SEGMENT_FILES.into_iter().chain([FileKind::Snapshot]) {
                 let base = loaded.segment.base_offset();

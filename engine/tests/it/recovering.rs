@@ -297,3 +297,47 @@ fn producers_are_known_after_a_cut_took_all_snapshots() {
     let producers: Vec<_> = log.active_producers().iter().map(|p| (p.id, p.last_data_offset)).collect();
     assert_eq!(producers, [(7, Some(known - 1))]);
 }
+
+/// A clean log whose recovery point was lost: a damaged index has an early segment read, and damage found there.
+#[test]
+fn salvage_may_drop_the_segments_that_a_clean_close_vouched_for() {
+    let disk = disk();
+    let log = open(&disk, small());
+    for i in 0..120 {
+        log.append(&[Record::new(format!("k{i}"), "v".repeat(80))], Durability::Buffered).unwrap();
+    }
+    let second = log.segments().all()[1].base_offset();
+    assert!(log.segments().all().len() >= 3);
+    log.close().unwrap();
+    disk.remove_file(Path::new("/data/recovery-point-offset-checkpoint")).unwrap();
+    disk.remove_file(&crate::support::path("00000000000000000000.index")).unwrap();
+    let name = "00000000000000000000.log";
+    put(&disk, name, &[contents(&disk, name), vec![0; 100]].concat());
+
+    let log = open(&disk, small().recovery_mode(RecoveryMode::Salvage));
+    assert_eq!((log.end_offset(), log.segments().all().len()), (second, 1));
+    log.append(&[Record::new("more", "v")], Durability::Buffered).unwrap();
+    log.close().unwrap();
+    assert_eq!(all(&open(&disk, small())).len() as u64, second + 1);
+}
+
+#[test]
+fn a_log_that_starts_over_takes_appends_whatever_was_damaged_in_it() {
+    let disk = disk();
+    let log = open(&disk, small());
+    for i in 0..10 {
+        log.append(&[Record::new(format!("k{i}"), "v")], Durability::Buffered).unwrap();
+    }
+    log.close().unwrap();
+    let name = "00000000000000000000.log";
+    let mut bytes = contents(&disk, name);
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    put(&disk, name, &bytes);
+    let start = disk.open(Path::new("/data/log-start-offset-checkpoint"), keeplog_engine::storage::OpenMode::Truncate).unwrap();
+    keeplog_engine::storage::write_all_at(&*start, b"0\n1\nt 0 500\n", 0).unwrap();
+
+    let log = open(&disk, small().recovery_full_scan(true));
+    assert_eq!((log.start_offset(), log.end_offset(), log.recovery_report().read_only), (500, 500, false));
+    assert_eq!(log.append(&[Record::new("k", "v")], Durability::Synced).unwrap().base_offset, 500);
+}
