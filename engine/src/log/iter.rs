@@ -42,6 +42,8 @@ pub struct Batches {
     window_start: u64,
     from: u64,
     limit: u64,
+    /// One past the last batch given: offsets only ever rise.
+    next_offset: u64,
     done: bool,
 }
 
@@ -49,7 +51,7 @@ impl Batches {
     pub(super) fn new(set: Arc<SegmentSet>, from: u64, limit: u64) -> Result<Self> {
         let at = set.position_of(from);
         let position = u64::from(set.all()[at].position_for(from)?);
-        Ok(Self { set, at, position, window: Bytes::new(), window_start: 0, from, limit, done: false })
+        Ok(Self { set, at, position, window: Bytes::new(), window_start: 0, from, limit, next_offset: 0, done: false })
     }
 
     fn step(&mut self) -> Result<Option<StoredBatch>> {
@@ -68,9 +70,20 @@ impl Batches {
             self.position += batch.bytes.len() as u64;
             if batch.header.last_offset >= self.from {
                 batch.header.verify_crc(&batch.bytes).map_err(|e| damage(&segment, batch.position, e))?;
+                self.check_rises(&segment, &batch)?;
                 return Ok(Some(batch));
             }
         }
+    }
+
+    /// Refuses a batch that goes back: two segments that overlap, or batches that were written twice.
+    fn check_rises(&mut self, segment: &Segment, batch: &StoredBatch) -> Result<()> {
+        if batch.header.base_offset < self.next_offset {
+            let detail = format!("its offset {} was there before; run `keeplog verify` on its directory", batch.header.base_offset);
+            return Err(Error::corrupt("read", &segment.path(), batch.position, detail).offset_at(self.next_offset));
+        }
+        self.next_offset = batch.header.next_offset();
+        Ok(())
     }
 
     fn entry(&mut self, segment: &Segment) -> Result<StoredBatch> {

@@ -165,7 +165,12 @@ impl Recovery<'_> {
                 let base = self.segments[at].segment.base_offset();
                 let mut producers = self.producers_at(base)?;
                 self.report.rebuilt.push(Rebuilt { segment: base, why });
-                self.scan(at, &mut producers, base)?;
+                let next_offset = self.scan(at, &mut producers, base)?;
+                if self.segments.len() <= last {
+                    // All later segments were dropped: this one is the last.
+                    self.next_offset = next_offset;
+                    return Ok(());
+                }
             }
         }
         if from > last {
@@ -218,6 +223,14 @@ impl Recovery<'_> {
             // Something is wrong behind a clean mark: fall back to a scan of the segment.
             let Ok(entry) = entry else { return Ok(()) };
             next_offset = entry.header.next_offset();
+        }
+        // Only now is it known where the segment ends, and with it what its indexes may hold.
+        if offset.check(segment.size_bytes() as u32, next_offset).is_err()
+            || time.check(next_offset).is_err()
+            || txn.check(base, next_offset).is_err()
+        {
+            self.segments[last].distrust = Some("an index goes beyond the end of the log".into());
+            return Ok(());
         }
         let mut indexes = IndexBuilder::new(base, self.options.index_interval_bytes, self.options.segment_index_bytes);
         indexes.resume(offset, time, txn);
@@ -371,8 +384,10 @@ impl Recovery<'_> {
         if cut || self.report.segments_scanned > 0 {
             self.epochs.write(&*self.place.storage, &self.place.dir)?;
         }
+        // A clean log without any snapshot has no producers; one whose snapshots have just been dropped may have some.
+        let no_producers = self.input.clean && state::list_snapshots(self.place)?.is_empty();
         self.drop_snapshots(start_offset)?;
-        let producers = self.final_producers(&all)?;
+        let producers = if no_producers { ProducerStates::default() } else { self.final_producers(&all)? };
         let unsynced = all[..at].iter().filter(|s| !self.input.clean && next_base(&all, s) > recovery_point).cloned().collect();
         let mut writer = self.writer(active, file, size, producers, unsynced)?;
         writer.snapshot_offset = if self.place.exists(&self.place.path(self.next_offset, FileKind::Snapshot, FileState::Live)) {
@@ -385,13 +400,7 @@ impl Recovery<'_> {
     }
 
     fn final_producers(&mut self, all: &[Arc<Segment>]) -> Result<ProducerStates> {
-        let no_snapshot = state::list_snapshots(self.place)?.is_empty();
-        let mut producers = if self.input.clean && no_snapshot {
-            // A clean log without any snapshot has no producers.
-            ProducerStates::default()
-        } else {
-            state::replay(self.place, self.options, all, self.next_offset, &self.snapshot_bases(), &mut self.report)?
-        };
+        let mut producers = state::replay(self.place, self.options, all, self.next_offset, &self.snapshot_bases(), &mut self.report)?;
         producers.expire(self.place.storage.now_ms(), self.options.producer_id_expiration_ms);
         if !self.input.clean {
             state::save(self.place, self.next_offset, &producers)?;
@@ -423,6 +432,7 @@ impl Recovery<'_> {
             return Err(Error::new(ErrorKind::Corrupt, OP, detail).at(&self.place.dir));
         }
         self.report.notes.push(format!("the log ended at {}, below its start offset {start}: it goes on there, empty", self.next_offset));
+        self.report.read_only = false; // what could not be read is gone with the rest
         for loaded in std::mem::take(&mut self.segments) {
             for kind in SEGMENT_FILES.into_iter().chain([FileKind::Snapshot]) {
                 let base = loaded.segment.base_offset();

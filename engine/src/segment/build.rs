@@ -1,6 +1,6 @@
 //! The indexes of a segment that is being written: the active one, one under recovery, an output of a rewrite.
 
-use keeplog_index::{AbortedTxn, IndexError, IndexInterval, OffsetIndex, TimeIndex, TxnIndex};
+use keeplog_index::{AbortedTxn, IndexError, IndexInterval, OffsetIndex, RELATIVE_OFFSET_MAX, TimeIndex, TxnIndex};
 
 use crate::record::BatchHeader;
 
@@ -42,8 +42,14 @@ impl IndexBuilder {
         self.txn = txn;
     }
 
-    /// Takes in the batch that stands at `position`. A full index gets no more entries: it stays sparse, and right.
+    /// Takes in the batch that stands at `position`. A full index gets no more entries: it stays sparse, and right. After
+    /// an error nothing is taken in: an offset that no entry can express must not come back when the index is closed.
     pub(crate) fn batch(&mut self, header: &BatchHeader, position: u32) -> Result<(), IndexError> {
+        let (base, offset) = (self.offset.base(), header.last_offset);
+        if offset.checked_sub(base).is_none_or(|relative| relative > RELATIVE_OFFSET_MAX) {
+            let next = base.saturating_add(RELATIVE_OFFSET_MAX + 1);
+            return Err(IndexError::OffsetOutside { entry: self.offset.len(), offset, base, next });
+        }
         if header.max_timestamp > self.largest_timestamp {
             self.largest_timestamp = header.max_timestamp;
             self.largest_timestamp_offset = header.last_offset;

@@ -16,9 +16,12 @@ use keeplog_index::{AbortedTxn, OffsetEntry, OffsetIndex, TimeEntry, TimeIndex, 
 pub(crate) use build::IndexBuilder;
 
 use crate::names::{FileKind, FileName, FileState};
-use crate::scan::EntryScanner;
+use crate::scan::{EntryScanner, ScanCause, ScanError};
 use crate::storage::{File, OpenMode, Storage, read_exact_at};
 use crate::{Error, Result};
+
+/// Bytes read first to see whether an index entry leads to a batch; a larger batch is read whole.
+const INDEX_CHECK_BYTES: usize = 16 << 10;
 
 /// The files that belong to a segment, in the order in which a swap renames them.
 pub(crate) const SEGMENT_FILES: [FileKind; 4] = FileKind::OF_SEGMENT;
@@ -236,11 +239,29 @@ impl Segment {
         Ok(Some(self.mapped.get_or_init(|| bytes).clone()))
     }
 
-    /// Where to start scanning for `offset`: every batch before that position ends below it.
+    /// Where to start scanning for `offset`: every batch before that position ends below it. The index is asked, and
+    /// believed if a sound batch stands where it says: an index that was damaged behind a clean mark makes reading slow,
+    /// never wrong.
     pub fn position_for(&self, offset: u64) -> Result<u32> {
-        Ok(match &self.indexes {
-            Indexes::Active(indexes) => read_lock(indexes).offset.lookup(offset).position,
-            Indexes::Sealed(sealed) => self.sealed_offset(sealed)?.lookup(offset).position,
+        let entry = match &self.indexes {
+            Indexes::Active(indexes) => read_lock(indexes).offset.lookup(offset),
+            Indexes::Sealed(sealed) => self.sealed_offset(sealed)?.lookup(offset),
+        };
+        if entry.position == 0 || self.leads_to_a_batch(entry)? {
+            return Ok(entry.position);
+        }
+        tracing::warn!(path = %self.path().display(), ?entry, "the offset index is wrong: reading from the start of the segment");
+        Ok(0)
+    }
+
+    /// Whether a whole batch stands at the entry's position and starts no later than its offset.
+    fn leads_to_a_batch(&self, entry: OffsetEntry) -> Result<bool> {
+        let file = self.file()?;
+        let mut scanner = self.scan(&*file, u64::from(entry.position), INDEX_CHECK_BYTES);
+        Ok(match scanner.next() {
+            Some(Ok(found)) => found.header.base_offset <= entry.offset && found.header.verify_crc(found.bytes).is_ok(),
+            Some(Err(ScanError { cause: ScanCause::Io(cause), .. })) => return Err(Error::io("read", &self.path(), cause)),
+            Some(Err(_)) | None => false,
         })
     }
 

@@ -1,9 +1,9 @@
 //! Reading: by offset, by time, while the log changes.
 
-use keeplog_engine::record::Record;
+use keeplog_engine::record::{BatchSpec, Record};
 use keeplog_engine::{Durability, ErrorKind, LogOptions};
 
-use crate::support::{T0, all, disk, open, small, text};
+use crate::support::{T0, all, batch, contents, disk, open, put, small, text};
 
 #[test]
 fn every_offset_can_be_read_from() {
@@ -63,4 +63,79 @@ fn a_closed_log_says_so() {
     log.close().unwrap();
     assert_eq!(other.append(&[Record::new("a", "b")], Durability::Buffered).unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(other.read_from(0).unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// Behind a clean mark nothing is scanned at open, so the reader has to notice an index that lies.
+#[test]
+fn a_damaged_offset_index_makes_reading_slow_and_not_wrong() {
+    const INDEX: &str = "00000000000000000000.index";
+    let sound = {
+        let disk = disk();
+        let log = open(&disk, small().segment_bytes(1 << 20));
+        for i in 0..60 {
+            log.append(&[Record::new(format!("k{i}"), "v".repeat(70))], Durability::Buffered).unwrap();
+        }
+        log.close().unwrap();
+        disk
+    };
+    let index = contents(&sound, INDEX);
+    assert!(index.len() >= 8 * 8);
+    // Offsets and positions that keep their order, so that the index alone looks sound: one into a batch, one at a later
+    // batch, one at an earlier offset.
+    for (at, change) in [(8 * 3 + 7, 5_u8), (8 * 3 + 3, 1), (8 * 5 + 6, 1), (8 * 5 + 3, 2)] {
+        for up in [false, true] {
+            let disk = std::sync::Arc::new(sound.image());
+            let mut damaged = index.clone();
+            damaged[at] = if up { damaged[at].wrapping_add(change) } else { damaged[at].wrapping_sub(change) };
+            put(&disk, INDEX, &damaged);
+            let log = open(&disk, small().segment_bytes(1 << 20));
+            for offset in 0..60 {
+                let first = log.read_from(offset).unwrap().next().unwrap().unwrap();
+                assert_eq!(first.offset(), offset, "byte {at} of the index changed");
+            }
+        }
+    }
+}
+
+#[test]
+fn records_that_were_there_before_end_a_reading() {
+    let disk = disk();
+    let log = open(&disk, small());
+    for i in 0..80 {
+        log.append(&[Record::new(format!("k{i}"), "v".repeat(100))], Durability::Buffered).unwrap();
+    }
+    let sealed = format!("{:020}.log", log.segments().all()[0].base_offset());
+    log.close().unwrap();
+    let mut twice = contents(&disk, &sealed);
+    twice.extend_from_within(..);
+    put(&disk, &sealed, &twice);
+
+    let log = open(&disk, small());
+    let mut records = log.read_from(0).unwrap();
+    let read: Vec<_> = records.by_ref().map_while(Result::ok).map(|r| r.offset()).collect();
+    let next = log.segments().all()[1].base_offset();
+    assert_eq!(read, (0..next).collect::<Vec<_>>());
+    assert!(records.next().is_none());
+    let error = log.read_from(0).unwrap().find_map(Result::err).unwrap();
+    assert_eq!((error.kind(), error.offset()), (ErrorKind::Corrupt, Some(next)));
+}
+
+#[test]
+fn an_offset_beyond_the_reach_of_an_index_does_not_stop_the_log() {
+    let disk = disk();
+    let log = open(&disk, small());
+    for i in 0..10 {
+        log.append(&[Record::new(format!("k{i}"), "v").timestamp_ms(T0 - 100)], Durability::Buffered).unwrap();
+    }
+    log.close().unwrap();
+    // A log that an old version wrote: the file goes on with an offset that is 2^40 above its base.
+    let far = batch(BatchSpec { base_offset: 1 << 40, ..BatchSpec::default() }, &[("far", Some("v"))]);
+    let name = "00000000000000000000.log";
+    put(&disk, name, &[contents(&disk, name), far].concat());
+
+    let log = open(&disk, small().recovery_full_scan(true));
+    assert_eq!(log.end_offset(), (1 << 40) + 1);
+    log.append(&[Record::new("more", "v")], Durability::Synced).unwrap();
+    log.close().unwrap();
+    assert_eq!(all(&open(&disk, small())).len(), 12);
 }

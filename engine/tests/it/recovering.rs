@@ -285,3 +285,92 @@ fn an_empty_transaction_index_stays() {
     drop(open(&image, small().recovery_full_scan(true)));
     assert_eq!(contents(&image, "00000000000000000000.txnindex"), b"");
 }
+
+#[test]
+fn an_index_that_goes_beyond_the_end_is_rebuilt_behind_a_clean_mark() {
+    let disk = disk();
+    let log = open(&disk, small());
+    for i in 0..20 {
+        log.append(&[Record::new(format!("k{i}"), "v".repeat(60))], Durability::Buffered).unwrap();
+    }
+    log.close().unwrap();
+    for (name, at) in [("00000000000000000000.timeindex", 9), ("00000000000000000000.index", 1)] {
+        let disk = Arc::new(disk.image());
+        let sound = contents(&disk, name);
+        let mut damaged = sound.clone();
+        let last = damaged.len() - if name.ends_with(".index") { 8 } else { 12 };
+        damaged[last + at] = 1; // its offset, 65536 higher
+        put(&disk, name, &damaged);
+        let log = open(&disk, small());
+        assert_eq!(log.recovery_report().rebuilt.len(), 1, "{name}");
+        log.append(&[Record::new("more", "v").timestamp_ms(crate::support::T0 + 10)], Durability::Buffered).unwrap();
+        log.close().unwrap();
+        assert!(contents(&disk, name).starts_with(&sound[..sound.len() - 12]), "{name}");
+        assert_eq!(all(&open(&disk, small())).len(), 21, "{name}");
+    }
+}
+
+#[test]
+fn producers_are_known_after_a_cut_took_all_snapshots() {
+    let disk = disk();
+    let log = open(&disk, small());
+    let produce = |sequence: i32| {
+        let batch = crate::support::batch(crate::support::producer(7, 0, sequence), &[("k", Some(&"v".repeat(500)))]);
+        log.append_batch(batch, Durability::Buffered).unwrap();
+    };
+    (0..20).for_each(produce);
+    let known = log.segments().all()[1].base_offset();
+    log.close().unwrap();
+    let name = "00000000000000000000.log";
+    put(&disk, name, &[contents(&disk, name), vec![0; 100]].concat());
+    disk.remove_file(Path::new("/data/recovery-point-offset-checkpoint")).unwrap();
+
+    let log = open(&disk, small().recovery_mode(RecoveryMode::Salvage).recovery_full_scan(true));
+    assert_eq!(log.end_offset(), known);
+    let producers: Vec<_> = log.active_producers().iter().map(|p| (p.id, p.last_data_offset)).collect();
+    assert_eq!(producers, [(7, Some(known - 1))]);
+}
+
+/// A clean log whose recovery point was lost: a damaged index has an early segment read, and damage found there.
+#[test]
+fn salvage_may_drop_the_segments_that_a_clean_close_vouched_for() {
+    let disk = disk();
+    let log = open(&disk, small());
+    for i in 0..120 {
+        log.append(&[Record::new(format!("k{i}"), "v".repeat(80))], Durability::Buffered).unwrap();
+    }
+    let second = log.segments().all()[1].base_offset();
+    assert!(log.segments().all().len() >= 3);
+    log.close().unwrap();
+    disk.remove_file(Path::new("/data/recovery-point-offset-checkpoint")).unwrap();
+    disk.remove_file(&crate::support::path("00000000000000000000.index")).unwrap();
+    let name = "00000000000000000000.log";
+    put(&disk, name, &[contents(&disk, name), vec![0; 100]].concat());
+
+    let log = open(&disk, small().recovery_mode(RecoveryMode::Salvage));
+    assert_eq!((log.end_offset(), log.segments().all().len()), (second, 1));
+    log.append(&[Record::new("more", "v")], Durability::Buffered).unwrap();
+    log.close().unwrap();
+    assert_eq!(all(&open(&disk, small())).len() as u64, second + 1);
+}
+
+#[test]
+fn a_log_that_starts_over_takes_appends_whatever_was_damaged_in_it() {
+    let disk = disk();
+    let log = open(&disk, small());
+    for i in 0..10 {
+        log.append(&[Record::new(format!("k{i}"), "v")], Durability::Buffered).unwrap();
+    }
+    log.close().unwrap();
+    let name = "00000000000000000000.log";
+    let mut bytes = contents(&disk, name);
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    put(&disk, name, &bytes);
+    let start = disk.open(Path::new("/data/log-start-offset-checkpoint"), keeplog_engine::storage::OpenMode::Truncate).unwrap();
+    keeplog_engine::storage::write_all_at(&*start, b"0\n1\nt 0 500\n", 0).unwrap();
+
+    let log = open(&disk, small().recovery_full_scan(true));
+    assert_eq!((log.start_offset(), log.end_offset(), log.recovery_report().read_only), (500, 500, false));
+    assert_eq!(log.append(&[Record::new("k", "v")], Durability::Synced).unwrap().base_offset, 500);
+}
