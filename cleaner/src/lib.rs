@@ -21,6 +21,7 @@
 //! - A segment that loses nothing, and is not merged, is left untouched. Kafka writes it again.
 //! - Where a pass begins inside a segment, Kafka can take a committed transaction for an aborted one while it fills
 //!   its map, and keeps records that newer ones have replaced. Here they go.
+//! - A v0 or v1 batch that ends the range and loses all its records leaves an empty v2 batch. Kafka fails there.
 //! - A record dated in the future delays nothing (see [`schedule`]).
 //!
 //! This crate knows no file names, no order of syncs and no crash recovery: it sees segments, and the engine's

@@ -236,9 +236,10 @@ impl fmt::Display for CleanReport {
 /// How far a pass is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes read so far.
+    /// Bytes read so far. Starts over in the rare case that the pass has to begin again: the dedup set did not take
+    /// all keys, or an index was wrong.
     pub bytes_done: u64,
-    /// Bytes to be read in all. Grows when a part has to be read twice.
+    /// Bytes to be read in all, as far as is known.
     pub bytes_total: u64,
 }
 

@@ -16,7 +16,7 @@ use crate::clean;
 use crate::options::CleanOptions;
 use crate::source::ProducerEnd;
 
-/// Directories written by the oracle's `clean-pairs` or `legacy`, to be checked beside the ones in the repository.
+/// A directory of further cases, laid out as the fixtures are, to be checked beside those.
 const MORE_CASES: &str = "KEEPLOG_CLEANED_CASES";
 
 #[test]
@@ -250,7 +250,7 @@ fn same_batches(ours: &MemoryLog, theirs: &MemoryLog, dump: &[Value], before: &M
     Ok(())
 }
 
-/// What the oracle's dump says of an entry, but for position, size and checksum.
+/// What a dump line says of an entry, but for position, size and checksum.
 fn dump_line(base: u64, header: &BatchHeader, entry: &[u8], decoder: &mut Decoder) -> Value {
     let hex = |bytes: &[u8]| Value::String(bytes.iter().map(|byte| format!("{byte:02x}")).collect());
     let nullable = |bytes: Option<&[u8]>| bytes.map_or(Value::Null, hex);
