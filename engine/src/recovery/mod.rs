@@ -7,6 +7,7 @@
 
 mod cases;
 mod leftovers;
+mod load;
 mod open;
 mod report;
 mod scan_segment;

@@ -21,7 +21,7 @@ use crate::segment_set::SegmentSet;
 use crate::storage::{File, OpenMode};
 use crate::{Error, ErrorKind, Result};
 
-const OP: &str = "open the log";
+pub(super) const OP: &str = "open the log";
 
 /// What the data directory knows of a log.
 #[derive(Clone, Copy, Debug)]
@@ -53,98 +53,28 @@ pub(crate) fn open(place: &Place, options: &LogOptions, input: Input) -> Result<
     recovery.finish()
 }
 
-struct Recovery<'a> {
-    place: &'a Place,
-    options: &'a LogOptions,
-    input: Input,
-    report: RecoveryReport,
-    epochs: LeaderEpochs,
+pub(super) struct Recovery<'a> {
+    pub(super) place: &'a Place,
+    pub(super) options: &'a LogOptions,
+    pub(super) input: Input,
+    pub(super) report: RecoveryReport,
+    pub(super) epochs: LeaderEpochs,
     /// Ascending; the last one is turned into the active segment at the end.
-    segments: Vec<Loaded>,
+    pub(super) segments: Vec<Loaded>,
     /// One past the last batch so far.
-    next_offset: u64,
+    pub(super) next_offset: u64,
     /// Indexes of the last segment.
-    indexed: Option<IndexBuilder>,
-    first_timestamp: Option<i64>,
+    pub(super) indexed: Option<IndexBuilder>,
+    pub(super) first_timestamp: Option<i64>,
 }
 
-struct Loaded {
-    segment: Arc<Segment>,
+pub(super) struct Loaded {
+    pub(super) segment: Arc<Segment>,
     /// Why its indexes must be made anew.
-    distrust: Option<String>,
+    pub(super) distrust: Option<String>,
 }
 
 impl Recovery<'_> {
-    /// Finds the segments, and judges their indexes without reading the logs.
-    fn load(&mut self) -> Result<()> {
-        let files = leftovers::list(self.place)?;
-        let logs: BTreeSet<u64> =
-            files.iter().filter(|f| f.kind == FileKind::Log && f.state == FileState::Live).map(|f| f.number).collect();
-        let mut missing = BTreeSet::new();
-        for file in files.iter().filter(|f| f.state == FileState::Live && SEGMENT_FILES[1..].contains(&f.kind)) {
-            if !logs.contains(&file.number) {
-                if logs.first().is_some_and(|&f| f < file.number) && logs.last().is_some_and(|&l| file.number < l) {
-                    missing.insert(file.number);
-                }
-                self.report.removed.push(file.to_string());
-                self.place.remove(&self.place.path(file.number, file.kind, file.state))?;
-            }
-        }
-        for base in missing {
-            let what = "the log of this segment is missing, its indexes were there; what it held is gone, unless it was cleaned into an earlier segment".into();
-            self.report.damage.push(Damage { file: file_name(base, FileKind::Log), position: 0, offset: base, what });
-        }
-        let bases: Vec<u64> = logs.into_iter().collect();
-        for (at, &base) in bases.iter().enumerate() {
-            let limit = bases.get(at + 1).copied().unwrap_or(u64::MAX);
-            let loaded = self.load_segment(base, limit)?;
-            self.segments.push(loaded);
-        }
-        Ok(())
-    }
-
-    fn load_segment(&self, base: u64, limit: u64) -> Result<Loaded> {
-        let path = self.place.path(base, FileKind::Log, FileState::Live);
-        let len = self.place.storage.metadata(&path).map_err(|e| Error::io(OP, &path, e))?.len;
-        if len > i32::MAX as u64 {
-            return Err(Error::corrupt(OP, &path, i32::MAX as u64, format!("{len} bytes, a segment holds at most 2147483647")));
-        }
-        let (facts, distrust) = match self.check_indexes(base, len, limit) {
-            Ok(facts) => (facts, None),
-            Err(why) => (SealedFacts { size: len, offset_bytes: 0, time_bytes: 0, largest_timestamp: -1 }, Some(why)),
-        };
-        Ok(Loaded { segment: Arc::new(Segment::sealed(self.place.clone(), base, None, facts)), distrust })
-    }
-
-    fn check_indexes(&self, base: u64, len: u64, limit: u64) -> Result<SealedFacts, String> {
-        let log_bytes = len as u32;
-        let offset =
-            OffsetIndex::new(base, self.read_index(base, FileKind::OffsetIndex, len)?).map_err(|e| format!("offset index: {e}"))?;
-        offset.check(log_bytes, limit).map_err(|e| format!("offset index: {e}"))?;
-        let time = TimeIndex::new(base, self.read_index(base, FileKind::TimeIndex, len)?).map_err(|e| format!("time index: {e}"))?;
-        time.check(limit).map_err(|e| format!("time index: {e}"))?;
-        if self.place.exists(&self.place.path(base, FileKind::TxnIndex, FileState::Live)) {
-            let txn = TxnIndex::new(self.read_index(base, FileKind::TxnIndex, len)?);
-            txn.check(base, limit).map_err(|e| format!("transaction index: {e}"))?;
-        }
-        Ok(SealedFacts {
-            size: len,
-            offset_bytes: offset.as_bytes().len() as u32,
-            time_bytes: time.as_bytes().len() as u32,
-            largest_timestamp: time.last().map_or(-1, |e| e.timestamp),
-        })
-    }
-
-    fn read_index(&self, base: u64, kind: FileKind, log_bytes: u64) -> Result<Vec<u8>, String> {
-        let path = self.place.path(base, kind, FileState::Live);
-        // Every entry stands for a batch: a larger index is none.
-        let limit = (log_bytes + 61) * 2;
-        self.place.read(&path, limit.max(self.options.segment_index_bytes.into())).map_err(|e| match e.kind() {
-            ErrorKind::NotFound => format!("{} is missing", file_name(base, kind)),
-            _ => format!("{e:?}"),
-        })
-    }
-
     /// Reads what must be read: everything from the recovery point on, and segments whose indexes can't be trusted.
     fn recover(&mut self) -> Result<()> {
         let Some(last) = self.segments.len().checked_sub(1) else { return Ok(()) };

@@ -366,9 +366,10 @@ impl Segment {
         Ok(())
     }
 
-    /// Renames its files to `.deleted`. They are removed when the last holder drops the segment.
+    /// Renames its files to `.deleted`. They are removed when the last holder drops the segment. The log goes last: if
+    /// this is interrupted, a log without indexes is left, and not indexes whose log seems to have been lost.
     pub(crate) fn retire(&self) -> Result<()> {
-        for kind in SEGMENT_FILES {
+        for kind in SEGMENT_FILES.into_iter().rev() {
             self.place.rename_state(self.base_offset, kind, FileState::Live, FileState::Deleted)?;
         }
         self.retired.store(true, Ordering::Release);

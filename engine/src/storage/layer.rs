@@ -145,6 +145,11 @@ pub trait FileLayer: Send + Sync + Debug {
         self.below().len()
     }
 
+    /// See [`File::is_empty`].
+    fn is_empty(&self) -> io::Result<bool> {
+        self.below().is_empty()
+    }
+
     /// See [`File::read_at`].
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
         self.below().read_at(buffer, position)
@@ -174,6 +179,10 @@ pub trait FileLayer: Send + Sync + Debug {
 impl<T: FileLayer> File for T {
     fn len(&self) -> io::Result<u64> {
         FileLayer::len(self)
+    }
+
+    fn is_empty(&self) -> io::Result<bool> {
+        FileLayer::is_empty(self)
     }
 
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {

@@ -98,7 +98,7 @@ fn a_crash_at_any_point_of_a_swap_leaves_old_or_new() {
     // One rename after the other, as the writer makes them.
     let mut steps: Vec<(String, String)> = kinds.iter().map(|k| (name(0, k, ".cleaned"), name(0, k, ".swap"))).collect();
     for base in [0, second] {
-        steps.extend(kinds.iter().map(|k| (name(base, k, ""), name(base, k, ".deleted"))));
+        steps.extend(kinds.iter().rev().map(|k| (name(base, k, ""), name(base, k, ".deleted"))));
     }
     steps.extend(kinds.iter().map(|k| (name(0, k, ".swap"), name(0, k, ""))));
     for done in 0..=steps.len() {
@@ -114,6 +114,7 @@ fn a_crash_at_any_point_of_a_swap_leaves_old_or_new() {
         let found = all(&log);
         assert_eq!(found, if done < kinds.len() { old.clone() } else { new.clone() }, "after {done} renames");
         assert_eq!(log.end_offset(), 100);
+        assert_eq!(log.recovery_report().damage, [], "after {done} renames");
         assert!(log.segments().all().iter().any(|s| s.base_offset() == end));
         let again = crash(log, &image);
         assert_eq!(all(&open(&again, small())), found, "a second recovery after {done} renames");
