@@ -193,7 +193,8 @@ impl Log {
     /// First offset of the oldest open transaction, or the end offset: what readers of committed data see up to.
     #[must_use]
     pub fn last_stable_offset(&self) -> u64 {
-        self.inner.last_stable_offset.load(Ordering::Acquire)
+        // A transaction may have begun below what is the start now.
+        self.inner.last_stable_offset.load(Ordering::Acquire).max(self.start_offset())
     }
 
     /// Offset below which everything is on stable storage.

@@ -143,7 +143,9 @@ impl Walk<'_> {
         if let Err(error) = indexed {
             tracing::warn!(%error, "an index entry was left out");
         }
-        if header.leader_epoch >= 0 && header.magic == 2 {
+        // Of an epoch that is known already the checkpoint knows better where it began: its first batch may have been cleaned away.
+        let latest = self.context.epochs.latest().map_or(-1, |latest| i64::from(latest.epoch));
+        if header.magic == 2 && i64::from(header.leader_epoch) > latest {
             self.context.epochs.assign(header.leader_epoch, header.base_offset);
         }
         scanned.first_timestamp.get_or_insert(header.max_timestamp);

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use keeplog_engine::record::Record;
-use keeplog_engine::storage::{RealStorage, Storage};
+use keeplog_engine::record::{BatchSpec, Record};
+use keeplog_engine::storage::{OpenMode, RealStorage, Storage, write_all_at};
 use keeplog_engine::{DataDir, Durability, ErrorKind, Log, LogOptions, RecoveryMode, TopicPartition};
 use keeplog_fixtures::{Set, cases, copy_dir, json};
 
-use crate::support::{all, contents, crash, disk, files, open, put, small};
+use crate::support::{all, batch, contents, crash, disk, files, open, put, small};
 
 /// Opens a copy of a case as the data directory's only log, with the recovery point that Kafka was given.
 fn open_case(case: &Path, root: &Path, mode: RecoveryMode) -> keeplog_engine::Result<Log> {
@@ -181,6 +181,31 @@ fn a_clean_close_needs_no_scan_and_a_crash_scans_from_the_recovery_point() {
     let log = open(&image, small());
     assert_eq!((log.recovery_report().clean, log.recovery_report().segments_scanned), (false, 1));
     assert_eq!(all(&log).len(), 101);
+}
+
+/// Where a scan meets an epoch first is not where it began: that may lie before the recovery point, or be cleaned away.
+#[test]
+fn a_crash_keeps_the_leader_epochs() {
+    let disk = disk();
+    let log = open(&disk, small());
+    for offset in 0..40 {
+        let spec = BatchSpec { base_offset: offset, leader_epoch: [3, 3, 5, 8][offset as usize / 10], ..BatchSpec::default() };
+        log.append_as_follower(&batch(spec, &[("k", Some("v"))]), Durability::Buffered).unwrap();
+        if offset % 10 == 9 {
+            log.roll().unwrap();
+        }
+    }
+    let image = crash(log, &disk);
+    let epochs = b"0\n3\n3 0\n5 20\n8 30\n";
+    assert_eq!(contents(&image, "leader-epoch-checkpoint"), epochs);
+    let checkpoint = image.open(Path::new("/data/recovery-point-offset-checkpoint"), OpenMode::Truncate).unwrap();
+    write_all_at(&*checkpoint, b"0\n1\nt 0 15\n", 0).unwrap();
+    assert_eq!(open(&image, small()).recovery_report().segments_scanned, 4);
+    assert_eq!(contents(&image, "leader-epoch-checkpoint"), epochs);
+    // One that the checkpoint has not heard of is added.
+    put(&image, "leader-epoch-checkpoint", b"0\n2\n3 0\n5 20\n");
+    let image = crash(open(&image, small().recovery_full_scan(true)), &image);
+    assert_eq!(contents(&image, "leader-epoch-checkpoint"), epochs);
 }
 
 /// C04 and C06: any fragment at the end is cut from the file itself, and the next append lands right behind what is sound.

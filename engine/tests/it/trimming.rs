@@ -1,6 +1,6 @@
 //! Retention and truncation.
 
-use keeplog_engine::record::Record;
+use keeplog_engine::record::{BatchSpec, Record};
 use keeplog_engine::{CleanupPolicy, Durability, Log, LogOptions};
 
 use crate::support::{T0, all, batch, crash, disk, files, open, producer, small};
@@ -48,6 +48,22 @@ fn a_record_from_the_future_does_not_block_retention() {
     fill(&log, 3);
     disk.set_now_ms(T0 + 3_700_000);
     assert!(log.apply_retention().unwrap().segments >= 1);
+}
+
+/// A transaction that began below the start holds back nothing that can still be read.
+#[test]
+fn the_last_stable_offset_is_not_below_the_start() {
+    let disk = disk();
+    let log = open(&disk, small());
+    fill(&log, 5);
+    log.append_batch(batch(BatchSpec { transactional: true, ..producer(7, 0, 0) }, &[("t", Some("1"))]), Durability::Buffered).unwrap();
+    fill(&log, 100);
+    assert_eq!(log.last_stable_offset(), 5);
+    log.advance_start(70).unwrap();
+    assert_eq!(log.last_stable_offset(), 70);
+    assert_eq!(log.read_committed_from(70).unwrap().count(), 0);
+    let image = crash(log, &disk);
+    assert_eq!(open(&image, small()).last_stable_offset(), 70);
 }
 
 /// C24: the start offset never goes back, also over a crash.
