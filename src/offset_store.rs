@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use keeplog_engine::storage::{RealStorage, Storage};
-use keeplog_engine::{Durability, Error, LogOptions, Result};
+use keeplog_engine::{Durability, Error, Log, LogOptions, Result, TopicPartition};
 use keeplog_offsets::CommitOptions;
 
 use crate::{Store, StoreOptions};
@@ -139,7 +139,7 @@ fn count_partitions(store: &Store, asked: Option<u32>) -> Result<u32> {
         return Err(Error::new(keeplog_engine::ErrorKind::Corrupt, OP, format!("{name} did not open: {why}")).at(store.path()));
     }
     let present: Vec<u32> =
-        store.logs().iter().map(|l| l.topic_partition()).filter(|n| n.topic() == CONSUMER_OFFSETS).map(|n| n.partition()).collect();
+        store.logs().iter().map(Log::topic_partition).filter(|n| n.topic() == CONSUMER_OFFSETS).map(TopicPartition::partition).collect();
     let Some(count) = present.iter().max().map(|&highest| highest + 1) else {
         let partitions = asked.unwrap_or(NUM_PARTITIONS);
         return if partitions == 0 {
