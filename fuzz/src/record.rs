@@ -2,11 +2,10 @@
 
 use arbitrary::{Arbitrary, Unstructured};
 use keeplog_engine::record::{
-    BatchHeader, BatchSpec, BatchWriter, Codec, Decoder, EncodeError, EndMarker, Header, TimestampType, TxnResult, write_empty,
-    write_end_marker,
+    BatchHeader, BatchSpec, BatchWriter, Codec, EncodeError, EndMarker, Header, TimestampType, TxnResult, write_empty, write_end_marker,
 };
 
-use crate::entries::{self, LIMIT_BYTES, Plain};
+use crate::entries::{self, LIMIT_BYTES, Plain, REUSED, WRITER};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -52,8 +51,11 @@ pub fn round_trip(data: &[u8]) {
     if let Some((commit, coordinator_epoch)) = input.marker {
         marker_reads_back(&spec, commit, coordinator_epoch);
     }
-    let mut writer = BatchWriter::new();
-    let records = write(&mut writer, &spec, &input);
+    WRITER.with_borrow_mut(|writer| written_copied_and_thinned_out(writer, &spec, &input));
+}
+
+fn written_copied_and_thinned_out(writer: &mut BatchWriter, spec: &BatchSpec, input: &Input) {
+    let records = write(writer, spec, input);
     let mut entry = Vec::new();
     let header = match writer.finish(&mut entry) {
         Ok(header) => header,
@@ -68,7 +70,7 @@ pub fn round_trip(data: &[u8]) {
     assert_eq!(entries::decode(&entry).as_ref(), Ok(&records));
 
     let mut copy = Vec::new();
-    copy_some(&mut writer, &entry, &header, |_| true, &mut copy);
+    copy_some(writer, &entry, &header, |_| true, &mut copy);
     // With append times a copy carries, as Kafka's does, the time of the batch in every record.
     if input.log_append.is_none() {
         assert_eq!(copy, entry, "a copy has other bytes");
@@ -78,7 +80,7 @@ pub fn round_trip(data: &[u8]) {
     let survives = |index: usize| input.kept >> (index % 64) & 1 == 1;
     let survivors: Vec<Plain> = records.iter().enumerate().filter(|(i, _)| survives(*i)).map(|(_, r)| r.clone()).collect();
     let mut less = Vec::new();
-    copy_some(&mut writer, &entry, &header, survives, &mut less);
+    copy_some(writer, &entry, &header, survives, &mut less);
     let lessened = BatchHeader::parse(&less).expect("a written batch has a header");
     lessened.verify_crc(&less).expect("a written batch has a checksum");
     assert_eq!((lessened.base_offset, lessened.last_offset), (header.base_offset, header.last_offset));
@@ -129,12 +131,13 @@ fn write(writer: &mut BatchWriter, spec: &BatchSpec, input: &Input) -> Vec<Plain
 
 fn copy_some(writer: &mut BatchWriter, entry: &[u8], header: &BatchHeader, keep: impl Fn(usize) -> bool, out: &mut Vec<u8>) {
     writer.begin(BatchSpec::like(header).expect("the codec was just used"));
-    let mut decoder = Decoder::new(LIMIT_BYTES);
-    for (index, record) in decoder.records(entry).expect("it was decoded before").enumerate() {
-        if keep(index) {
-            writer.push_ref(&record.expect("it was decoded before")).expect("it was written before");
+    REUSED.with_borrow_mut(|decoder| {
+        for (index, record) in decoder.records(entry).expect("it was decoded before").enumerate() {
+            if keep(index) {
+                writer.push_ref(&record.expect("it was decoded before")).expect("it was written before");
+            }
         }
-    }
+    });
     if writer.is_empty() {
         write_empty(header, out);
     } else {

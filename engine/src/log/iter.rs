@@ -7,7 +7,7 @@ use bytes::Bytes;
 use keeplog_index::AbortedTxn;
 
 use super::append::marker_of;
-use crate::record::{BatchHeader, ControlType, DecodeError, Decoder, HEADER_V2_BYTES, OwnedRecords, StoredRecord, decode_owned};
+use crate::record::{BatchHeader, ControlType, DecodeError, Decoder, HEADER_V2_BYTES, OwnedRecords, StoredRecord};
 use crate::segment::Segment;
 use crate::segment_set::SegmentSet;
 use crate::storage::read_full_at;
@@ -149,7 +149,6 @@ pub struct Records {
     batches: Batches,
     current: Option<(OwnedRecords, Arc<Segment>, u64)>,
     from: u64,
-    decompressed_bytes_max: usize,
     aborted: Option<AbortedFilter>,
     decoder: Decoder,
     done: bool,
@@ -158,7 +157,7 @@ pub struct Records {
 impl Records {
     pub(super) fn new(batches: Batches, from: u64, decompressed_bytes_max: usize, aborted: Option<Vec<AbortedTxn>>) -> Self {
         let aborted = aborted.map(AbortedFilter::new);
-        Self { batches, current: None, from, decompressed_bytes_max, aborted, decoder: Decoder::new(decompressed_bytes_max), done: false }
+        Self { batches, current: None, from, aborted, decoder: Decoder::new(decompressed_bytes_max), done: false }
     }
 
     fn step(&mut self) -> Result<Option<StoredRecord>> {
@@ -179,7 +178,7 @@ impl Records {
             if skip || batch.header.is_control() {
                 continue;
             }
-            let records = decode_owned(batch.bytes, self.decompressed_bytes_max).map_err(|e| damage(&segment, batch.position, e))?;
+            let records = self.decoder.decode_owned(batch.bytes).map_err(|e| damage(&segment, batch.position, e))?;
             self.current = Some((records, segment, batch.position));
         }
     }
