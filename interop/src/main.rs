@@ -65,6 +65,9 @@ enum Command {
         /// First seed.
         #[arg(long, default_value_t = 0)]
         from: u64,
+        /// Keep the directories of the seeds that differ here.
+        #[arg(long)]
+        keep: Option<PathBuf>,
     },
 }
 
@@ -84,6 +87,6 @@ fn run(command: Command) -> Result<()> {
         Command::Clean { from, to, keep } => clean::random(&oracle, from..to, keep.as_deref()),
         Command::Legacy { seeds, keep } => clean::legacy(&oracle, seeds, keep.as_deref()),
         Command::Recovery { from, to } => recovery::run(&oracle, from..to),
-        Command::Open { seeds, from } => open::run(&oracle, from..from + seeds),
+        Command::Open { seeds, from, keep } => open::run(&oracle, from..from + seeds, keep.as_deref()),
     }
 }

@@ -88,7 +88,7 @@ impl Judged {
 }
 
 /// The histories of `seeds`.
-pub(crate) fn run(oracle: &Oracle, seeds: Range<u64>) -> Result<()> {
+pub(crate) fn run(oracle: &Oracle, seeds: Range<u64>, keep: Option<&Path>) -> Result<()> {
     let mut tally = Tally::new("open");
     let mut from = seeds.start;
     while from < seeds.end {
@@ -104,7 +104,11 @@ pub(crate) fn run(oracle: &Oracle, seeds: Range<u64>) -> Result<()> {
         }
         ask_kafka(oracle, &mut logs)?;
         for log in logs {
-            tally.judge(&format!("seed {}", log.seed), &log.found);
+            if !tally.judge(&format!("seed {}", log.seed), &log.found)
+                && let Some(keep) = keep
+            {
+                directory::copy_tree(&root.path().join(log.seed.to_string()), &keep.join(log.seed.to_string()))?;
+            }
         }
         from = to;
     }
