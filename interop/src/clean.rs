@@ -199,13 +199,7 @@ fn same_batches(ours: &Path, theirs: &Path, before: &[Batch]) -> Result<Vec<Stri
 fn keep_case(dir: &Path, keep: Option<&Path>) -> Result<()> {
     let (Some(keep), Some(name)) = (keep, dir.file_name()) else { return Ok(()) };
     let target = keep.join(name);
-    directory::copy(dir, &target)?;
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            directory::copy(&entry.path(), &target.join(entry.file_name()))?;
-        }
-    }
+    directory::copy_tree(dir, &target)?;
     println!("kept {}", target.display());
     Ok(())
 }

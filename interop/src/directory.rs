@@ -30,6 +30,18 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Copies the directory `from` with all below it to the new directory `to`.
+pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+    copy(from, to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            copy_tree(&entry.path(), &to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
 /// A data directory with a copy of `partition` in it, closed cleanly or not as far as a mark tells. Returns the copy.
 pub(crate) fn data_dir(root: &Path, partition: &Path, clean: bool, recovery_point: u64) -> Result<PathBuf> {
     let dir = root.join(PARTITION);

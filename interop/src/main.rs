@@ -4,6 +4,8 @@
 mod clean;
 mod directory;
 mod dump;
+mod many;
+mod open;
 mod oracle;
 mod recovery;
 mod tally;
@@ -55,6 +57,18 @@ enum Command {
         #[arg(long)]
         to: u64,
     },
+    /// Random logs that Keeplog wrote: Kafka must open, dump and accept them.
+    Open {
+        /// How many.
+        #[arg(long)]
+        seeds: u64,
+        /// First seed.
+        #[arg(long, default_value_t = 0)]
+        from: u64,
+        /// Keep the directories of the seeds that differ here.
+        #[arg(long)]
+        keep: Option<PathBuf>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -73,5 +87,6 @@ fn run(command: Command) -> Result<()> {
         Command::Clean { from, to, keep } => clean::random(&oracle, from..to, keep.as_deref()),
         Command::Legacy { seeds, keep } => clean::legacy(&oracle, seeds, keep.as_deref()),
         Command::Recovery { from, to } => recovery::run(&oracle, from..to),
+        Command::Open { seeds, from, keep } => open::run(&oracle, from..from + seeds, keep.as_deref()),
     }
 }
