@@ -39,14 +39,10 @@ impl Inner {
     /// One pass; how far it got is saved.
     pub(super) fn clean(&self, log: &Log, watch: &dyn Watch) -> Result<CleanReport> {
         let dirtiness = self.dirtiness(log)?;
-        let settings = log.options();
-        let mut options = CleanOptions::new(log.storage().now_ms());
+        let mut options = CleanOptions::for_log(log.options(), log.storage().now_ms());
         options.first_dirty = dirtiness.first_dirty;
         options.first_uncleanable = Some(dirtiness.first_uncleanable);
         options.dedupe_buffer_bytes = self.options.log_cleaner_dedupe_buffer_size;
-        options.segment_bytes = settings.segment_bytes;
-        options.segment_index_bytes = settings.segment_index_bytes;
-        options.delete_retention_ms = settings.delete_retention_ms;
         let report = clean(log, &options, watch)?;
         if report.outcome == CleanOutcome::Cleaned {
             self.data_dir.set_cleaner_offset(log.topic_partition(), Some(report.new_dirty));

@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use super::{Inner, Log, Writer};
+use super::{Inner, Log, Unsynced, Writer};
 use crate::config::Durability;
 use crate::names::{FileKind, FileState};
 use crate::producers::{Marker, SequenceCheck};
@@ -354,7 +354,9 @@ impl Inner {
         } else {
             Some(Arc::new(old.seal()?))
         };
-        writer.unsynced.extend(sealed.clone());
+        if let Some(sealed) = &sealed {
+            writer.unsynced.push(Unsynced { base_offset: sealed.base_offset(), file: Arc::clone(&writer.file) });
+        }
         self.segments.replace(|now| {
             let before = now.iter().filter(|s| s.base_offset() != old.base_offset()).cloned();
             before.chain(sealed).chain([Arc::clone(&active)]).collect()

@@ -7,9 +7,8 @@
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use super::{Inner, Log, Writer};
+use super::{Inner, Log, Unsynced, Writer};
 use crate::names::{FileKind, FileState};
-use crate::segment::Segment;
 use crate::storage::{File, OpenMode};
 use crate::{Error, Result};
 
@@ -31,7 +30,7 @@ struct Progress {
 
 /// What one sync covers.
 pub(crate) struct SyncWork {
-    sealed: Vec<Arc<Segment>>,
+    sealed: Vec<Unsynced>,
     active: Arc<dyn File>,
     names_changed: bool,
     end_offset: u64,
@@ -112,10 +111,10 @@ impl Inner {
     /// snapshots go with them, since an open trusts those below the recovery point.
     pub(super) fn run_sync_work(&self, work: &SyncWork) -> Result<()> {
         for segment in &work.sealed {
-            let path = segment.path();
-            segment.file()?.sync_data().map_err(|e| Error::io("sync", &path, e))?;
+            let path = self.place.path(segment.base_offset, FileKind::Log, FileState::Live);
+            segment.file.sync_data().map_err(|e| Error::io("sync", &path, e))?;
             for kind in [FileKind::OffsetIndex, FileKind::TimeIndex, FileKind::TxnIndex, FileKind::Snapshot] {
-                self.sync_if_there(&self.place.path(segment.base_offset(), kind, FileState::Live))?;
+                self.sync_if_there(&self.place.path(segment.base_offset, kind, FileState::Live))?;
             }
         }
         if work.names_changed {

@@ -81,10 +81,18 @@ pub(crate) struct Writer {
     pub(crate) producers: ProducerStates,
     pub(crate) epochs: LeaderEpochs,
     /// Sealed since the last sync, ascending.
-    pub(crate) unsynced: Vec<Arc<Segment>>,
+    pub(crate) unsynced: Vec<Unsynced>,
     /// A name was made since the last sync of the directory.
     pub(crate) names_changed: bool,
     pub(crate) snapshot_offset: u64,
+}
+
+/// A sealed segment that waits for its sync, with the handle that it was written through: the system reports a failed
+/// write-back to handles that were open when it happened.
+#[derive(Debug)]
+pub(crate) struct Unsynced {
+    pub(crate) base_offset: u64,
+    pub(crate) file: Arc<dyn File>,
 }
 
 #[derive(Debug)]

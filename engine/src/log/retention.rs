@@ -82,7 +82,7 @@ impl Inner {
             segment.retire()?;
             self.place.remove(&self.place.path(segment.base_offset(), FileKind::Snapshot, FileState::Live))?;
         }
-        self.writer().unsynced.retain(|s| s.base_offset() >= start);
+        self.writer().unsynced.retain(|s| s.base_offset >= start);
         self.segments.replace(|now| now.iter().filter(|s| s.base_offset() >= start).cloned().collect());
         Ok(report)
     }
@@ -153,7 +153,7 @@ impl Inner {
             Some(last) => self.cut_segment(last, offset)?,
             None => self.create_segment(offset)?,
         };
-        writer.unsynced.retain(|s| s.base_offset() < active.base_offset());
+        writer.unsynced.retain(|s| s.base_offset < active.base_offset());
         let kept: Vec<_> = set.all()[..keep.saturating_sub(1)].to_vec();
         self.segments.replace(|_| kept.into_iter().chain([Arc::clone(&active)]).collect());
         self.start_offset.fetch_min(offset, Ordering::AcqRel);

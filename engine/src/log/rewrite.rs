@@ -46,7 +46,6 @@ pub struct OutputSegment {
 #[derive(Debug)]
 pub struct SealedOutput {
     base_offset: u64,
-    file: Arc<dyn File>,
     facts: SealedFacts,
 }
 
@@ -188,7 +187,7 @@ impl OutputSegment {
             time_bytes: self.indexes.time.as_bytes().len() as u32,
             largest_timestamp: self.indexes.largest_timestamp(),
         };
-        Ok(SealedOutput { base_offset: self.base_offset, file: self.file, facts })
+        Ok(SealedOutput { base_offset: self.base_offset, facts })
     }
 }
 
@@ -211,10 +210,10 @@ impl Inner {
         for source in &sources[1..] {
             self.place.remove(&self.place.path(source.base_offset(), FileKind::Snapshot, FileState::Live))?;
         }
-        let segment = Arc::new(Segment::sealed(self.place.clone(), output.base_offset, Some(output.file), output.facts));
+        let segment = Arc::new(Segment::sealed(self.place.clone(), output.base_offset, output.facts));
         let (first, last) = (output.base_offset, sources[sources.len() - 1].base_offset());
         // A source that was never synced is covered by its output, which is.
-        self.writer().unsynced.retain(|s| s.base_offset() < first || s.base_offset() > last);
+        self.writer().unsynced.retain(|s| s.base_offset < first || s.base_offset > last);
         self.segments.replace(|now| {
             let before = now.iter().take_while(|s| s.base_offset() < first).cloned();
             let after = now.iter().skip_while(|s| s.base_offset() <= last).cloned();

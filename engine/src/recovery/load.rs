@@ -51,7 +51,7 @@ impl Recovery<'_> {
             Ok(facts) => (facts, None),
             Err(why) => (SealedFacts { size: len, offset_bytes: 0, time_bytes: 0, largest_timestamp: -1 }, Some(why)),
         };
-        Ok(Loaded { segment: Arc::new(Segment::sealed(self.place.clone(), base, None, facts)), distrust })
+        Ok(Loaded { segment: Arc::new(Segment::sealed(self.place.clone(), base, facts)), distrust })
     }
 
     fn check_indexes(&self, base: u64, len: u64, limit: u64) -> Result<SealedFacts, String> {

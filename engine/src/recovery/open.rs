@@ -12,7 +12,7 @@ use super::scan_segment::{self, BrokenAt, Context, Scanned};
 use super::state;
 use crate::checkpoint::LeaderEpochs;
 use crate::config::{LogOptions, RecoveryMode};
-use crate::log::Writer;
+use crate::log::{Unsynced, Writer};
 use crate::names::{FileKind, FileState, file_name};
 use crate::producers::ProducerStates;
 use crate::scan::{EntryScanner, SCAN_BUFFER_BYTES};
@@ -267,7 +267,7 @@ impl Recovery<'_> {
             self.first_timestamp = scanned.first_timestamp;
             self.indexed = Some(scanned.indexes);
             let facts = SealedFacts { size: readable, offset_bytes: 0, time_bytes: 0, largest_timestamp: -1 };
-            self.segments[at].segment = Arc::new(Segment::sealed(self.place.clone(), old.base_offset(), None, facts));
+            self.segments[at].segment = Arc::new(Segment::sealed(self.place.clone(), old.base_offset(), facts));
             return Ok(());
         }
         scanned.indexes.close().map_err(|e| Error::invalid("rebuild the time index of", e.to_string()).at(&path))?;
@@ -280,7 +280,7 @@ impl Recovery<'_> {
             time_bytes: scanned.indexes.time.as_bytes().len() as u32,
             largest_timestamp: scanned.indexes.largest_timestamp(),
         };
-        self.segments[at].segment = Arc::new(Segment::sealed(self.place.clone(), old.base_offset(), None, facts));
+        self.segments[at].segment = Arc::new(Segment::sealed(self.place.clone(), old.base_offset(), facts));
         Ok(())
     }
 
@@ -318,7 +318,8 @@ impl Recovery<'_> {
         let no_producers = self.input.clean && state::list_snapshots(self.place)?.is_empty();
         self.drop_snapshots(start_offset)?;
         let producers = if no_producers { ProducerStates::default() } else { self.final_producers(&all)? };
-        let unsynced = all[..at].iter().filter(|s| !self.input.clean && next_base(&all, s) > recovery_point).cloned().collect();
+        let unsynced = all[..at].iter().filter(|s| !self.input.clean && next_base(&all, s) > recovery_point);
+        let unsynced = unsynced.map(|s| Ok(Unsynced { base_offset: s.base_offset(), file: s.file()? })).collect::<Result<_>>()?;
         let mut writer = self.writer(active, file, size, producers, unsynced)?;
         writer.snapshot_offset = if self.place.exists(&self.place.path(self.next_offset, FileKind::Snapshot, FileState::Live)) {
             self.next_offset
@@ -390,7 +391,7 @@ impl Recovery<'_> {
         file: Arc<dyn File>,
         position: u64,
         producers: ProducerStates,
-        unsynced: Vec<Arc<Segment>>,
+        unsynced: Vec<Unsynced>,
     ) -> Result<Writer> {
         Ok(Writer {
             active,

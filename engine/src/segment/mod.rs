@@ -83,6 +83,7 @@ impl Place {
 pub struct Segment {
     base_offset: u64,
     place: Place,
+    /// Set while active, and once its names may go.
     file: OnceLock<Arc<dyn File>>,
     mapped: OnceLock<Bytes>,
     /// Bytes that readers may look at.
@@ -131,12 +132,12 @@ impl Segment {
         }
     }
 
-    pub(crate) fn sealed(place: Place, base_offset: u64, file: Option<Arc<dyn File>>, facts: SealedFacts) -> Self {
+    pub(crate) fn sealed(place: Place, base_offset: u64, facts: SealedFacts) -> Self {
         let SealedFacts { size, offset_bytes, time_bytes, largest_timestamp } = facts;
         Self {
             base_offset,
             place,
-            file: file.map_or_else(OnceLock::new, OnceLock::from),
+            file: OnceLock::new(),
             mapped: OnceLock::new(),
             size: AtomicU64::new(size),
             indexes: Indexes::Sealed(SealedIndexes {
@@ -210,14 +211,18 @@ impl Segment {
         }
     }
 
-    /// Its `.log` file, open for reading.
+    /// Its `.log` file, open for reading. A sealed segment keeps no file open of its own: a log may have thousands.
     pub fn file(&self) -> Result<Arc<dyn File>> {
         if let Some(file) = self.file.get() {
             return Ok(Arc::clone(file));
         }
         let path = self.path();
-        let file = self.place.storage.open(&path, OpenMode::Read).map_err(|e| Error::io("open", &path, e))?;
-        Ok(Arc::clone(self.file.get_or_init(|| file)))
+        let opened = self.place.storage.open(&path, OpenMode::Read);
+        // If the segment was replaced meanwhile, its name is gone or another file's; its own is held since before that.
+        match self.file.get() {
+            Some(file) => Ok(Arc::clone(file)),
+            None => opened.map_err(|e| Error::io("open", &path, e)),
+        }
     }
 
     /// Walks its batches from `position` (the start of one), reading `buffer_bytes` at a time. `file` is [`Segment::file`].
@@ -352,12 +357,13 @@ impl Segment {
             time_bytes: indexes.time.as_bytes().len() as u32,
             largest_timestamp: indexes.largest_timestamp(),
         };
-        Ok(Self::sealed(self.place.clone(), self.base_offset, self.file.get().cloned(), facts))
+        Ok(Self::sealed(self.place.clone(), self.base_offset, facts))
     }
 
     /// Opens everything that a reader may still ask for, so that its files can be renamed under it.
     pub(crate) fn hold_open(&self) -> Result<()> {
-        self.file()?;
+        let file = self.file()?;
+        self.file.get_or_init(|| file);
         if let Indexes::Sealed(sealed) = &self.indexes {
             self.sealed_offset(sealed)?;
             self.time_for(0)?;
