@@ -2,6 +2,8 @@
 //!
 //! `cargo run --example many_logs`
 
+#![allow(clippy::print_stdout)] // examples show what they do
+
 use keeplog::{CleanupPolicy, Durability, LogOptions, Record, Store, StoreOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

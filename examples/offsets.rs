@@ -2,6 +2,8 @@
 //!
 //! `cargo run --example offsets`
 
+#![allow(clippy::print_stdout)] // examples show what they do
+
 use keeplog::{OffsetAndMetadata, OffsetOptions, OffsetStore};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

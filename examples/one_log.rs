@@ -2,6 +2,8 @@
 //!
 //! `cargo run --example one_log`
 
+#![allow(clippy::print_stdout)] // examples show what they do
+
 use keeplog::{CleanOptions, Durability, Log, LogOptions, Record, clean};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -101,11 +101,12 @@ impl Rewrite {
     /// Puts `output` in the place of `sources` (adjacent sealed segments, ascending; the output has the base offset of
     /// the first). Groups must be swapped in ascending order: a tombstone must never vanish while older data that it
     /// covers can still come back after a crash.
+    #[allow(clippy::needless_pass_by_value)] // an output is used up by its swap
     pub fn swap(&mut self, sources: &[Arc<Segment>], output: SealedOutput) -> Result<()> {
         let inner = &self.log.inner;
         inner.check_writable("swap segments of")?;
         self.check_sources(sources, &output)?;
-        inner.swap(sources, output).map_err(|e| inner.fail(e))
+        inner.swap(sources, &output).map_err(|e| inner.fail(e))
     }
 
     fn check_sources(&self, sources: &[Arc<Segment>], output: &SealedOutput) -> Result<()> {
@@ -192,26 +193,27 @@ impl OutputSegment {
 }
 
 impl Inner {
-    fn swap(&self, sources: &[Arc<Segment>], output: SealedOutput) -> Result<()> {
+    fn swap(&self, sources: &[Arc<Segment>], output: &SealedOutput) -> Result<()> {
+        let SealedOutput { base_offset, facts } = *output;
         for source in sources {
             source.hold_open()?;
         }
         for kind in SEGMENT_FILES {
-            self.place.rename_state(output.base_offset, kind, FileState::Cleaned, FileState::Swap)?;
+            self.place.rename_state(base_offset, kind, FileState::Cleaned, FileState::Swap)?;
         }
         self.place.sync_dir()?;
         for source in sources {
             source.retire()?;
         }
         for kind in SEGMENT_FILES {
-            self.place.rename_state(output.base_offset, kind, FileState::Swap, FileState::Live)?;
+            self.place.rename_state(base_offset, kind, FileState::Swap, FileState::Live)?;
         }
         self.place.sync_dir()?;
         for source in &sources[1..] {
             self.place.remove(&self.place.path(source.base_offset(), FileKind::Snapshot, FileState::Live))?;
         }
-        let segment = Arc::new(Segment::sealed(self.place.clone(), output.base_offset, output.facts));
-        let (first, last) = (output.base_offset, sources[sources.len() - 1].base_offset());
+        let segment = Arc::new(Segment::sealed(self.place.clone(), base_offset, facts));
+        let (first, last) = (base_offset, sources[sources.len() - 1].base_offset());
         // A source that was never synced is covered by its output, which is.
         self.writer().unsynced.retain(|s| s.base_offset < first || s.base_offset > last);
         self.segments.replace(|now| {
