@@ -1,3 +1,59 @@
-//! Whole-run measurements.
+//! Whole-run measurements: how fast logs are appended to, cleaned, and loaded into the offset cache.
 #![forbid(unsafe_code)]
-fn main() {}
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a program that prints its result")]
+#![allow(clippy::disallowed_methods, reason = "directories are made, copied and removed beside the storage that is measured")]
+
+mod append;
+mod args;
+mod beside;
+mod clean;
+mod reload;
+mod work;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use keeplog_benches::Figures;
+use serde_json::Value;
+
+use args::{Args, Command};
+
+/// What a measurement may fail with: shown to whoever runs it, and handled by nobody.
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let measured = match &args.command {
+        Command::Append(append) => append::run(append, &args.common),
+        Command::Clean(clean) => clean::run(clean, &args.common),
+        Command::Reload(reload) => reload::run(reload, &args.common),
+    };
+    match measured {
+        Ok(all) => {
+            print(&all, args.common.json);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("keeplog-benches: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn print(all: &[Figures], json: bool) {
+    if json {
+        println!("{}", Value::Array(all.iter().map(Figures::json).collect()));
+        return;
+    }
+    println!("{}", Figures::header());
+    for figures in all {
+        println!("{figures}");
+    }
+    for figures in all {
+        let more = figures.more.as_object().into_iter().flatten();
+        let more: Vec<String> = more.map(|(key, value)| format!("{key} {value}")).collect();
+        if !more.is_empty() {
+            println!("{}: {}", figures.name, more.join(", "));
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Passes of the cleaner over copies of one log.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use keeplog_benches::{Figures, Run, Shape, T0, key_number};
+use keeplog_cleaner::{CleanOptions, clean};
+use keeplog_engine::Log;
+use keeplog_engine::record::Decoder;
+use serde_json::json;
+
+use crate::args::{Clean, Common};
+use crate::{Outcome, beside, work};
+
+/// Our cleaner, and Kafka's beside it if asked for.
+pub(crate) fn run(args: &Clean, common: &Common) -> Outcome<Vec<Figures>> {
+    let dir = work::directory(common)?;
+    let shape = args.shape.shape();
+    let source = dir.path().join("source").join("bench-0");
+    match &args.beside {
+        Some(script) => beside::make(script, &source, shape)?,
+        None => {
+            let log = Log::open(&source, shape.log_options())?;
+            shape.write(&log)?;
+            log.close()?;
+        }
+    }
+    let mut ours = Ours { source, copy: dir.path().join("copy").join("bench-0"), shape, check: args.check, newest: None };
+    let Some(script) = &args.beside else {
+        let mut runs = Vec::new();
+        for _ in 0..common.runs {
+            runs.push(ours.pass()?);
+        }
+        return Ok(vec![ours.figures(runs)]);
+    };
+    // Ours before and after: what the machine does meanwhile shows in the difference.
+    let mut runs = Vec::new();
+    for _ in 0..common.runs {
+        runs.push(ours.pass()?);
+    }
+    let kafka = beside::clean(script, &ours.source, shape, common.runs)?;
+    for _ in 0..common.runs {
+        runs.push(ours.pass()?);
+    }
+    let kafkas_best = kafka.runs.iter().map(Run::mb_per_s).fold(0.0, f64::max);
+    let ours = ours.figures(runs);
+    let (median, best) = (ours.mb_per_s() / kafka.mb_per_s(), ours.mb_per_s() / kafkas_best);
+    let mut more = ours.more.clone();
+    more["ratio_to_kafkas_median"] = json!((median * 10.0).round() / 10.0);
+    more["ratio_to_kafkas_best"] = json!((best * 10.0).round() / 10.0);
+    Ok(vec![ours.with(more), kafka])
+}
+
+struct Ours {
+    source: PathBuf,
+    copy: PathBuf,
+    shape: Shape,
+    check: bool,
+    /// What must survive, found once by a slow reading of the source.
+    newest: Option<Survivors>,
+}
+
+/// The newest offset of each key below the active segment, by number of the key.
+struct Survivors {
+    newest: Vec<Option<u64>>,
+    keys: u64,
+    records: u64,
+}
+
+impl Ours {
+    /// One run over a fresh copy: from the closed log to the log with every output on stable storage and in its place.
+    fn pass(&mut self) -> Outcome<Run> {
+        let data_dir = self.copy.parent().unwrap_or(&self.copy).to_path_buf();
+        work::copy(&self.source, &self.copy)?;
+        let log = Log::open(&self.copy, self.shape.log_options())?;
+        if self.newest.is_none() {
+            self.newest = Some(Survivors::of(&log, self.shape)?);
+        }
+        work::settle()?;
+        let bytes = size(&log);
+        let end = log.segments().active().base_offset();
+        let options = CleanOptions::for_log(log.options(), T0);
+
+        let began = log.storage().monotonic();
+        let mut dirty = 0;
+        while dirty < end {
+            dirty = clean(&log, &options.clone().first_dirty(dirty), &())?.new_dirty;
+        }
+        let time = log.storage().monotonic() - began;
+
+        // invariant: it was made above
+        let newest = self.newest.as_ref().ok_or("nothing to check against")?;
+        if self.check {
+            newest.check(&log)?;
+        }
+        let records = newest.records;
+        log.close()?;
+        drop(log);
+        fs::remove_dir_all(data_dir)?;
+        Ok(Run { time, bytes, records })
+    }
+
+    fn figures(&self, runs: Vec<Run>) -> Figures {
+        let keys = self.newest.as_ref().map_or(0, |newest| newest.keys);
+        Figures::new("clean, 1 thread", runs).with(json!({"keys": keys, "checked": self.check}))
+    }
+}
+
+impl Survivors {
+    fn of(log: &Log, shape: Shape) -> Outcome<Self> {
+        let mut found = Self { newest: vec![None; shape.keys as usize], keys: 0, records: 0 };
+        each_sealed_record(log, |number, offset| {
+            found.records += 1;
+            let newest = found.newest.get_mut(number as usize)?;
+            found.keys += u64::from(newest.is_none());
+            *newest = Some(offset);
+            Some(())
+        })?;
+        Ok(found)
+    }
+
+    fn check(&self, log: &Log) -> Outcome<()> {
+        let mut kept = 0;
+        each_sealed_record(log, |number, offset| {
+            kept += 1;
+            (self.newest.get(number as usize).copied().flatten() == Some(offset)).then_some(())
+        })?;
+        if kept == self.keys { Ok(()) } else { Err(format!("{kept} records survived of {} keys", self.keys).into()) }
+    }
+}
+
+/// Visits key and offset of each record below the active segment; the visitor says `None` to one that should not be there.
+fn each_sealed_record(log: &Log, mut visit: impl FnMut(u32, u64) -> Option<()>) -> Outcome<()> {
+    let end = log.segments().active().base_offset();
+    let mut decoder = Decoder::new(log.options().decompressed_bytes_max);
+    for batch in log.batches_from(log.start_offset())? {
+        let batch = batch?;
+        if batch.header.base_offset >= end {
+            break;
+        }
+        for record in decoder.records(&batch.bytes)? {
+            let record = record?;
+            let visited = key_number(record.key.unwrap_or_default()).and_then(|number| visit(number, record.offset));
+            visited.ok_or_else(|| format!("the record at offset {} should not be there", record.offset))?;
+        }
+    }
+    Ok(())
+}
+
+fn size(log: &Log) -> u64 {
+    log.segments().all().iter().map(|segment| segment.size_bytes()).sum()
+}
+
+/// Whether there is a log in `dir`.
+pub(crate) fn has_log(dir: &Path) -> bool {
+    fs::read_dir(dir).is_ok_and(|mut all| all.any(|entry| entry.is_ok_and(|e| e.path().extension().is_some_and(|x| x == "log"))))
+}
