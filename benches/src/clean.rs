@@ -1,132 +1,157 @@
-//! One clean of a whole log, every output on stable storage before the clock stops; beside it, where asked for, Kafka's
-//! own cleaner on the same log in the same minutes.
+//! Passes of the cleaner over copies of one log.
 
-use std::path::Path;
-use std::process::Command;
-use std::time::Instant;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use keeplog::{CleanOptions, Codec, Durability, Log, LogOptions, Record, clean};
+use keeplog_benches::{Figures, Run, Shape, T0, key_number};
+use keeplog_cleaner::{CleanOptions, clean};
+use keeplog_engine::Log;
+use keeplog_engine::record::Decoder;
+use serde_json::json;
 
-use crate::options::{Options, copy_dir};
-use crate::report::{Figure, print};
+use crate::args::{Clean, Common};
+use crate::{Outcome, beside, work};
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let (dir, _guard) = options.work_dir()?;
-    let source = dir.join("bench-0");
-    let records = match &options.beside {
-        Some(oracle) => make_with(oracle, &source, options)?,
-        None => make(&source, options)?,
-    };
-    let bytes = log_bytes(&source)?;
-    let name = |engine: &str| {
-        format!("{engine}: {} MiB, {} keys, {} a batch, {}", options.mib, options.keys, options.records_per_batch, options.codec.name())
-    };
-    let mut ours = Figure { name: name("keeplog, 1 thread"), seconds: Vec::new(), bytes, records, note: String::new() };
-    let mut theirs = Figure { name: name("kafka"), seconds: Vec::new(), bytes, records, note: String::new() };
-    for _ in 0..options.runs {
-        let (seconds, kept) = clean_copy(&source, &dir.join("copy"), options)?;
-        ours.seconds.push(seconds);
-        ours.note = format!("{} MB kept", kept / 1_000_000);
-        if let Some(oracle) = &options.beside {
-            theirs.seconds.push(clean_with(oracle, &source, options)?);
+/// Our cleaner, and Kafka's beside it if asked for.
+pub(crate) fn run(args: &Clean, common: &Common) -> Outcome<Vec<Figures>> {
+    let dir = work::directory(common)?;
+    let shape = args.shape.shape();
+    let source = dir.path().join("source").join("bench-0");
+    match &args.beside {
+        Some(script) => beside::make(script, &source, shape)?,
+        None => {
+            let log = Log::open(&source, shape.log_options())?;
+            shape.write(&log)?;
+            log.close()?;
         }
     }
-    if theirs.seconds.is_empty() {
-        print(&[ours], options.json);
-    } else {
-        ours.note = format!("{}, {:.1} times kafka's rate", ours.note, ours.mb_per_second() / theirs.mb_per_second());
-        print(&[ours, theirs], options.json);
+    let mut ours = Ours { source, copy: dir.path().join("copy").join("bench-0"), shape, check: args.check, newest: None };
+    let Some(script) = &args.beside else {
+        let mut runs = Vec::new();
+        for _ in 0..common.runs {
+            runs.push(ours.pass()?);
+        }
+        return Ok(vec![ours.figures(runs)]);
+    };
+    // Ours before and after: what the machine does meanwhile shows in the difference.
+    let mut runs = Vec::new();
+    for _ in 0..common.runs {
+        runs.push(ours.pass()?);
+    }
+    let kafka = beside::clean(script, &ours.source, shape, common.runs)?;
+    for _ in 0..common.runs {
+        runs.push(ours.pass()?);
+    }
+    let kafkas_best = kafka.runs.iter().map(Run::mb_per_s).fold(0.0, f64::max);
+    let ours = ours.figures(runs);
+    let (median, best) = (ours.mb_per_s() / kafka.mb_per_s(), ours.mb_per_s() / kafkas_best);
+    let mut more = ours.more.clone();
+    more["ratio_to_kafkas_median"] = json!((median * 10.0).round() / 10.0);
+    more["ratio_to_kafkas_best"] = json!((best * 10.0).round() / 10.0);
+    Ok(vec![ours.with(more), kafka])
+}
+
+struct Ours {
+    source: PathBuf,
+    copy: PathBuf,
+    shape: Shape,
+    check: bool,
+    /// What must survive, found once by a slow reading of the source.
+    newest: Option<Survivors>,
+}
+
+/// The newest offset of each key below the active segment, by number of the key.
+struct Survivors {
+    newest: Vec<Option<u64>>,
+    keys: u64,
+    records: u64,
+}
+
+impl Ours {
+    /// One run over a fresh copy: from the closed log to the log with every output on stable storage and in its place.
+    fn pass(&mut self) -> Outcome<Run> {
+        let data_dir = self.copy.parent().unwrap_or(&self.copy).to_path_buf();
+        work::copy(&self.source, &self.copy)?;
+        let log = Log::open(&self.copy, self.shape.log_options())?;
+        if self.newest.is_none() {
+            self.newest = Some(Survivors::of(&log, self.shape)?);
+        }
+        work::settle()?;
+        let bytes = size(&log);
+        let end = log.segments().active().base_offset();
+        let options = CleanOptions::for_log(log.options(), T0);
+
+        let began = log.storage().monotonic();
+        let mut dirty = 0;
+        while dirty < end {
+            dirty = clean(&log, &options.clone().first_dirty(dirty), &())?.new_dirty;
+        }
+        let time = log.storage().monotonic() - began;
+
+        // invariant: it was made above
+        let newest = self.newest.as_ref().ok_or("nothing to check against")?;
+        if self.check {
+            newest.check(&log)?;
+        }
+        let records = newest.records;
+        log.close()?;
+        drop(log);
+        fs::remove_dir_all(data_dir)?;
+        Ok(Run { time, bytes, records })
+    }
+
+    fn figures(&self, runs: Vec<Run>) -> Figures {
+        let keys = self.newest.as_ref().map_or(0, |newest| newest.keys);
+        Figures::new("clean, 1 thread", runs).with(json!({"keys": keys, "checked": self.check}))
+    }
+}
+
+impl Survivors {
+    fn of(log: &Log, shape: Shape) -> Outcome<Self> {
+        let mut found = Self { newest: vec![None; shape.keys as usize], keys: 0, records: 0 };
+        each_sealed_record(log, |number, offset| {
+            found.records += 1;
+            let newest = found.newest.get_mut(number as usize)?;
+            found.keys += u64::from(newest.is_none());
+            *newest = Some(offset);
+            Some(())
+        })?;
+        Ok(found)
+    }
+
+    fn check(&self, log: &Log) -> Outcome<()> {
+        let mut kept = 0;
+        each_sealed_record(log, |number, offset| {
+            kept += 1;
+            (self.newest.get(number as usize).copied().flatten() == Some(offset)).then_some(())
+        })?;
+        if kept == self.keys { Ok(()) } else { Err(format!("{kept} records survived of {} keys", self.keys).into()) }
+    }
+}
+
+/// Visits key and offset of each record below the active segment; the visitor says `None` to one that should not be there.
+fn each_sealed_record(log: &Log, mut visit: impl FnMut(u32, u64) -> Option<()>) -> Outcome<()> {
+    let end = log.segments().active().base_offset();
+    let mut decoder = Decoder::new(log.options().decompressed_bytes_max);
+    for batch in log.batches_from(log.start_offset())? {
+        let batch = batch?;
+        if batch.header.base_offset >= end {
+            break;
+        }
+        for record in decoder.records(&batch.bytes)? {
+            let record = record?;
+            let visited = key_number(record.key.unwrap_or_default()).and_then(|number| visit(number, record.offset));
+            visited.ok_or_else(|| format!("the record at offset {} should not be there", record.offset))?;
+        }
     }
     Ok(())
 }
 
-fn settings(options: &Options) -> LogOptions {
-    LogOptions::new().segment_bytes(options.segment_mib << 20).compression(options.codec)
+fn size(log: &Log) -> u64 {
+    log.segments().all().iter().map(|segment| segment.size_bytes()).sum()
 }
 
-/// Keys of 26 bytes, values a quarter random: the shape that the yardstick's own generator makes.
-fn make(path: &Path, options: &Options) -> Result<u64, Failure> {
-    let log = Log::open(path, settings(options))?;
-    let mut state = 1_u64;
-    let mut random = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
-    let mut bytes = 0;
-    while bytes < options.mib << 20 {
-        let batch: Vec<_> = (0..options.records_per_batch)
-            .map(|_| {
-                let n = random() % options.keys;
-                let value: Vec<u8> = (0..options.value_bytes)
-                    .map(|i| if i < options.value_bytes / 4 { random() as u8 } else { b'a' + (random() & 7) as u8 })
-                    .collect();
-                Record::new(format!("group-{:05}:topic-{:03}:{:03}", n / 1000, n / 50 % 20, n % 50), value)
-            })
-            .collect();
-        log.append(&batch, Durability::Buffered)?;
-        let set = log.segments();
-        if set.all().len() as u64 * u64::from(options.segment_mib) >= options.mib {
-            bytes = set.all().iter().map(|s| s.size_bytes()).sum();
-        }
-    }
-    log.roll()?;
-    let records = log.end_offset();
-    log.append(&[Record::new("last", "x")], Durability::Synced)?;
-    log.close()?;
-    Ok(records)
-}
-
-fn log_bytes(dir: &Path) -> Result<u64, Failure> {
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(dir)? {
-        let entry = entry?;
-        if entry.path().extension().is_some_and(|e| e == "log") {
-            bytes += entry.metadata()?.len();
-        }
-    }
-    Ok(bytes)
-}
-
-fn clean_copy(source: &Path, work: &Path, options: &Options) -> Result<(f64, u64), Failure> {
-    let path = work.join("bench-0");
-    copy_dir(source, &path)?;
-    std::fs::write(work.join(".kafka_cleanshutdown"), r#"{"version":0,"brokerEpoch":-1}"#)?;
-    Command::new("sync").status()?;
-    let log = Log::open(&path, settings(options))?;
-    let began = Instant::now();
-    let mut first_dirty = 0;
-    let end = log.segments().active().base_offset();
-    while first_dirty < end {
-        let pass = CleanOptions::for_log(log.options(), log.storage().now_ms()).first_dirty(first_dirty);
-        first_dirty = clean(&log, &pass, &())?.new_dirty;
-    }
-    let seconds = began.elapsed().as_secs_f64();
-    let kept = log.segments().all().iter().map(|s| s.size_bytes()).sum();
-    log.close()?;
-    std::fs::remove_dir_all(work)?;
-    Ok((seconds, kept))
-}
-
-fn make_with(oracle: &Path, dir: &Path, options: &Options) -> Result<u64, Failure> {
-    let codec = match options.codec {
-        Codec::None => 0,
-        Codec::Gzip => 1,
-        Codec::Snappy => 2,
-        Codec::Lz4 => 3,
-        Codec::Zstd => 4,
-    };
-    let sizes = [options.mib, options.keys, options.records_per_batch, options.value_bytes as u64, codec, u64::from(options.segment_mib)];
-    let output = Command::new(oracle).arg("bench-make").arg(dir).args(sizes.map(|s| s.to_string())).output()?;
-    let line: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    line["records"].as_u64().ok_or_else(|| format!("the yardstick said {line}").into())
-}
-
-fn clean_with(oracle: &Path, dir: &Path, options: &Options) -> Result<f64, Failure> {
-    let output = Command::new(oracle).arg("bench-clean").arg(dir).arg(options.segment_mib.to_string()).arg("1").output()?;
-    let line: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    line["seconds"].as_f64().ok_or_else(|| format!("the yardstick said {line}").into())
+/// Whether there is a log in `dir`.
+pub(crate) fn has_log(dir: &Path) -> bool {
+    fs::read_dir(dir).is_ok_and(|mut all| all.any(|entry| entry.is_ok_and(|e| e.path().extension().is_some_and(|x| x == "log"))))
 }

@@ -1,41 +1,59 @@
-//! Whole-run measurements: append, clean, reload.
-//!
-//! ```text
-//! cargo run --release -p keeplog-benches -- append [--records N] [--runs N]
-//! cargo run --release -p keeplog-benches -- clean  [--mib N] [--keys N] [--records-per-batch N] [--value-bytes N]
-//!                                                  [--codec none|lz4|zstd] [--segment-mib N] [--runs N] [--beside ORACLE]
-//! cargo run --release -p keeplog-benches -- reload [--keys N] [--commits N] [--runs N]
-//! ```
-//! All take `--dir D` (default: a temporary directory) and `--json`. Figures are medians over the runs.
+//! Whole-run measurements: how fast logs are appended to, cleaned, and loaded into the offset cache.
 #![forbid(unsafe_code)]
-#![allow(clippy::print_stdout, clippy::disallowed_methods)] // a program that measures, outside of what it measures
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a program that prints its result")]
+#![allow(clippy::disallowed_methods, reason = "directories are made, copied and removed beside the storage that is measured")]
 
 mod append;
+mod args;
+mod beside;
 mod clean;
-mod options;
 mod reload;
-mod report;
+mod work;
 
 use std::process::ExitCode;
 
+use clap::Parser;
+use keeplog_benches::Figures;
+use serde_json::Value;
+
+use args::{Args, Command};
+
+/// What a measurement may fail with: shown to whoever runs it, and handled by nobody.
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
 fn main() -> ExitCode {
-    let options = match options::Options::parse(std::env::args().skip(1)) {
-        Ok(options) => options,
-        Err(usage) => {
-            println!("{usage}");
-            return ExitCode::from(2);
+    let args = Args::parse();
+    let measured = match &args.command {
+        Command::Append(append) => append::run(append, &args.common),
+        Command::Clean(clean) => clean::run(clean, &args.common),
+        Command::Reload(reload) => reload::run(reload, &args.common),
+    };
+    match measured {
+        Ok(all) => {
+            print(&all, args.common.json);
+            ExitCode::SUCCESS
         }
-    };
-    let result = match options.what.as_str() {
-        "append" => append::run(&options),
-        "clean" => clean::run(&options),
-        _ => reload::run(&options),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            println!("could not measure: {error}");
-            ExitCode::FAILURE
+            eprintln!("keeplog-benches: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn print(all: &[Figures], json: bool) {
+    if json {
+        println!("{}", Value::Array(all.iter().map(Figures::json).collect()));
+        return;
+    }
+    println!("{}", Figures::header());
+    for figures in all {
+        println!("{figures}");
+    }
+    for figures in all {
+        let more = figures.more.as_object().into_iter().flatten();
+        let more: Vec<String> = more.map(|(key, value)| format!("{key} {value}")).collect();
+        if !more.is_empty() {
+            println!("{}: {}", figures.name, more.join(", "));
         }
     }
 }

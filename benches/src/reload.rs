@@ -1,47 +1,104 @@
-//! Loading the offset cache after a restart, from a log as it was written and from one that was cleaned.
+//! Loading the offset cache.
 
-use std::time::Instant;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
-use keeplog::{Durability, OffsetAndMetadata, OffsetOptions, OffsetStore, StoreOptions};
+use keeplog_benches::{Figures, Run};
+use keeplog_engine::storage::RealStorage;
+use keeplog_engine::{DataDir, Durability, Log, LogOptions, TopicPartition};
+use keeplog_offsets::{CommitOptions, OffsetAndMetadata, OffsetStore};
+use serde_json::json;
 
-use crate::options::Options;
-use crate::report::{Figure, print};
+use crate::args::{Common, Reload};
+use crate::{Outcome, work};
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+const TOPICS_PER_GROUP: u32 = 20;
+const PARTITIONS_PER_TOPIC: u32 = 50;
+const KEYS_PER_GROUP: u32 = TOPICS_PER_GROUP * PARTITIONS_PER_TOPIC;
 
-const PARTITIONS_A_COMMIT: u64 = 20;
+/// Makes a store, and loads it again and again.
+pub(crate) fn run(args: &Reload, common: &Common) -> Outcome<Vec<Figures>> {
+    let dir = work::directory(common)?;
+    let logs = open(dir.path(), args)?;
+    let store = OffsetStore::open(logs.clone(), CommitOptions::new().durability(Durability::Buffered))?;
+    fill(&store, args)?;
+    logs.iter().try_for_each(Log::sync)?;
+    work::settle()?;
 
-pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let (dir, _guard) = options.work_dir()?;
-    let store = StoreOptions::new().log_cleaner_enable(false);
-    let settings =
-        OffsetOptions::new().durability(Durability::Buffered).offsets_topic_segment_bytes(options.segment_mib << 20).store(store);
-    let offsets = OffsetStore::open(&dir, settings.clone())?;
-    let groups = options.keys.div_ceil(PARTITIONS_A_COMMIT).max(1);
-    for n in 0..options.commits.div_ceil(PARTITIONS_A_COMMIT) {
-        let commit: Vec<_> = (0..PARTITIONS_A_COMMIT).map(|p| ("orders", p as i32, OffsetAndMetadata::new(n * 10 + p))).collect();
-        // A prime step: consecutive commits are those of different groups.
-        offsets.commit(&format!("group-{:07}", n * 7919 % groups), &commit)?;
+    let clock = Arc::clone(logs[0].storage());
+    let mut runs = Vec::new();
+    for _ in 0..common.runs {
+        let began = clock.monotonic();
+        let report = store.reload()?;
+        let time: Duration = clock.monotonic() - began;
+        if report.entries != u64::from(args.keys) {
+            return Err(format!("{} offsets were loaded, {} were committed", report.entries, args.keys).into());
+        }
+        check(&store, args)?;
+        runs.push(Run { time, bytes: report.bytes, records: report.records });
     }
-    let mut figures = vec![measure("as written", &offsets, options)?];
-    for log in offsets.store().logs() {
-        log.roll()?;
-        offsets.store().clean(&log)?;
+    logs.iter().try_for_each(Log::close)?;
+    let figures = Figures::new("reload", runs);
+    let entries_per_s = f64::from(args.keys) / figures.seconds();
+    Ok(vec![figures.with(json!({"entries": args.keys, "entries_per_s": entries_per_s.round(), "partitions": args.partitions}))])
+}
+
+fn open(dir: &Path, args: &Reload) -> Outcome<Vec<Log>> {
+    let data_dir = Arc::new(DataDir::open_or_create(Arc::new(RealStorage::new()), dir)?);
+    let options = LogOptions::new().segment_bytes(args.segment_mib << 20);
+    let log = |partition| Log::open_in(&data_dir, &TopicPartition::new("__consumer_offsets", partition)?, options.clone());
+    Ok((0..args.partitions).map(log).collect::<keeplog_engine::Result<_>>()?)
+}
+
+/// Commits every key in each round, one batch of each group after the other, so that groups are mixed as they are in a
+/// real log.
+fn fill(store: &OffsetStore, args: &Reload) -> Outcome<()> {
+    let per_batch = args.records_per_batch.clamp(1, KEYS_PER_GROUP);
+    let batches_per_group = KEYS_PER_GROUP.div_ceil(per_batch);
+    let groups = args.keys.div_ceil(KEYS_PER_GROUP);
+    let mut offsets = Vec::new();
+    for round in 0..args.rounds.max(1) {
+        for batch in 0..batches_per_group {
+            for group in 0..groups {
+                let first = group * KEYS_PER_GROUP + batch * per_batch;
+                let last = (first + per_batch).min((group + 1) * KEYS_PER_GROUP).min(args.keys);
+                offsets.clear();
+                offsets.extend((first..last).map(|key| {
+                    let (topic, partition) = place(key);
+                    (topic, partition, OffsetAndMetadata::new(committed(key, round)))
+                }));
+                if !offsets.is_empty() {
+                    store.commit(&name(group), &offsets)?;
+                }
+            }
+        }
     }
-    figures.push(measure("cleaned", &offsets, options)?);
-    offsets.close()?;
-    print(&figures, options.json);
     Ok(())
 }
 
-fn measure(name: &str, offsets: &OffsetStore, options: &Options) -> Result<Figure, Failure> {
-    let mut figure = Figure { name: format!("reload, {name}"), seconds: Vec::new(), bytes: 0, records: 0, note: String::new() };
-    for _ in 0..options.runs {
-        let began = Instant::now();
-        let report = offsets.reload()?;
-        figure.seconds.push(began.elapsed().as_secs_f64());
-        (figure.bytes, figure.records) = (report.bytes, report.records);
-        figure.note = format!("{} entries", report.entries);
+/// Some of the answers, spread over all keys.
+fn check(store: &OffsetStore, args: &Reload) -> Outcome<()> {
+    for key in (0..args.keys).step_by(1 + args.keys as usize / 1000) {
+        let (topic, partition) = place(key);
+        let answer = store.fetch(&name(key / KEYS_PER_GROUP), &[(topic, partition)])?;
+        let expected = committed(key, args.rounds.max(1) - 1);
+        if answer[0].as_ref().map(|found| found.offset) != Some(expected) {
+            return Err(format!("key {key}: {answer:?} where {expected} was committed").into());
+        }
     }
-    Ok(figure)
+    Ok(())
+}
+
+fn name(group: u32) -> String {
+    format!("group-{group:05}")
+}
+
+fn place(key: u32) -> (String, i32) {
+    let within = key % KEYS_PER_GROUP;
+    (format!("topic-{:03}", within / PARTITIONS_PER_TOPIC), (within % PARTITIONS_PER_TOPIC) as i32)
+}
+
+fn committed(key: u32, round: u32) -> u64 {
+    u64::from(key) * 1000 + u64::from(round)
 }

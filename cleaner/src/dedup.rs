@@ -23,22 +23,22 @@ pub(crate) const KEYS_PER_BUCKET: u64 = 6;
 /// Bytes of a bucket.
 pub(crate) const BUCKET_BYTES: u64 = 64;
 /// How many searches are begun before the first is finished, so that their cache misses overlap.
-pub(crate) const SEARCHES_AT_ONCE: usize = 32;
+pub const SEARCHES_AT_ONCE: usize = 32;
 
 /// A key's place in a [`DedupSet`]: where to look, and what for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub struct Place {
     tag: u64,
     bucket: u32,
 }
 
 /// The set holds as many keys as it was made for, and was given another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+pub struct Full;
 
 /// The set of keys seen so far.
 #[derive(Debug)]
-pub(crate) struct DedupSet {
+pub struct DedupSet {
     words: Vec<u64>,
     /// The part of `words` that starts at a cache line.
     used: Range<usize>,
@@ -49,7 +49,7 @@ pub(crate) struct DedupSet {
 
 impl DedupSet {
     /// A set for at most `capacity` keys. Takes its memory now.
-    pub(crate) fn with_capacity(capacity: u64) -> Self {
+    pub fn with_capacity(capacity: u64) -> Self {
         // invariant: a table beyond 2^32 buckets is 256 GiB; the options refuse it long before.
         let buckets = u32::try_from(Self::buckets_for(capacity)).expect("the capacity of a dedup set is limited by the options");
         let words = vec![0; buckets as usize * BUCKET_WORDS + BUCKET_WORDS - 1];
@@ -68,7 +68,7 @@ impl DedupSet {
     }
 
     /// Bytes that it takes.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         u64::from(self.buckets) * BUCKET_BYTES
     }
 
@@ -78,24 +78,24 @@ impl DedupSet {
     }
 
     /// Whether it holds as many keys as it was made for.
-    pub(crate) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.len >= self.capacity
     }
 
     /// Forgets all keys; keeps the memory.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.words.fill(0);
         self.len = 0;
     }
 
     /// The number of buckets: all that [`Place::new`] must know of a set.
-    pub(crate) fn buckets(&self) -> u32 {
+    pub fn buckets(&self) -> u32 {
         self.buckets
     }
 
     /// Adds the key at `place`; returns whether it is new, or [`Full`] if it is and the set holds its capacity.
     #[inline]
-    pub(crate) fn insert(&mut self, place: Place) -> Result<bool, Full> {
+    pub fn insert(&mut self, place: Place) -> Result<bool, Full> {
         let mut bucket = place.bucket;
         let is_full = self.is_full();
         for _ in 0..self.buckets {
@@ -119,7 +119,7 @@ impl DedupSet {
 
     /// Whether the key at `place` is in the set.
     #[inline]
-    pub(crate) fn contains(&self, place: Place) -> bool {
+    pub fn contains(&self, place: Place) -> bool {
         let mut bucket = place.bucket;
         for _ in 0..self.buckets {
             let words = self.bucket(bucket);
@@ -136,7 +136,7 @@ impl DedupSet {
 
     /// Begins to load the bucket of `place`; the returned word must be used by nobody but the optimizer.
     #[inline]
-    pub(crate) fn touch(&self, place: Place) -> u64 {
+    pub fn touch(&self, place: Place) -> u64 {
         self.bucket(place.bucket)[0]
     }
 
@@ -158,7 +158,7 @@ impl DedupSet {
 impl Place {
     /// The place of a key's hash in a set of `buckets` buckets.
     #[inline]
-    pub(crate) fn new(hash: u128, buckets: u32) -> Self {
+    pub fn new(hash: u128, buckets: u32) -> Self {
         let high = (hash >> 64) as u64;
         // Multiplying and shifting maps the high half evenly onto 0..buckets, whatever their number.
         let bucket = ((u128::from(high) * u128::from(buckets)) >> 64) as u32;

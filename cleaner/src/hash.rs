@@ -12,19 +12,19 @@ const SECRET_BYTES: usize = 192;
 /// The secret is drawn anew for every pass, so that nobody can prepare keys that collide, and two keys that did
 /// collide once do not do so again in the next pass.
 #[derive(Clone)]
-pub(crate) struct KeyHasher {
+pub struct KeyHasher {
     secret: [u8; SECRET_BYTES],
 }
 
 impl KeyHasher {
     /// A hasher with a secret from the randomness that the standard library draws from the system.
-    pub(crate) fn random() -> Self {
+    pub fn random() -> Self {
         let state = RandomState::new();
         Self::from_words(|i| state.hash_one(i))
     }
 
     /// The hasher of `seed`: for runs that must repeat exactly.
-    pub(crate) fn from_seed(seed: u64) -> Self {
+    pub fn from_seed(seed: u64) -> Self {
         let mut word = seed;
         Self::from_words(|_| {
             // SplitMix64: one bijective step and a mix per word.
@@ -47,7 +47,7 @@ impl KeyHasher {
 
     /// The identity of `key` in this pass.
     #[inline]
-    pub(crate) fn hash(&self, key: &[u8]) -> u128 {
+    pub fn hash(&self, key: &[u8]) -> u128 {
         xxh3_128_with_secret(key, &self.secret)
     }
 }

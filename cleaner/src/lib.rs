@@ -47,5 +47,12 @@ mod walk;
 pub use clean::clean;
 pub use options::{CleanOptions, CleanOutcome, CleanReport, Progress, Watch};
 
+/// The keys of a pass by themselves, to be measured. A pass hashes each key to a [`keys::Place`] and adds it to the
+/// [`keys::DedupSet`]; nobody else has a use for them, and they change as the pass does.
+pub mod keys {
+    pub use crate::dedup::{DedupSet, Full, Place, SEARCHES_AT_ONCE};
+    pub use crate::hash::KeyHasher;
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,143 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+use keeplog_benches::Shape;
+use keeplog_engine::record;
+
+/// Whole-run measurements of Keeplog: medians of several runs, MB (10^6 bytes) and records a second.
+///
+/// Compare only what ran within the same minutes on the same machine.
+#[derive(Debug, Parser)]
+#[command(name = "keeplog-benches")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Common {
+    /// Runs of each measurement.
+    #[arg(long, global = true, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+    /// Where logs are made: a new directory inside it, removed at the end. Default: the system's directory for such.
+    #[arg(long, global = true)]
+    pub(crate) dir: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Appends: buffered and synced, one writer and many.
+    Append(Append),
+    /// One pass of the cleaner over fresh copies of a log, every output on stable storage before the clock stops. What
+    /// survives is checked after every run.
+    Clean(Clean),
+    /// Loads the offset cache from its logs.
+    Reload(Reload),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Append {
+    #[command(flatten)]
+    pub(crate) shape: ShapeArgs,
+    /// Seconds after which a run ends, if it has not written its bytes by then.
+    #[arg(long, default_value_t = 3.0)]
+    pub(crate) seconds: f64,
+    /// Numbers of writers.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 16])]
+    pub(crate) writers: Vec<usize>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Clean {
+    #[command(flatten)]
+    pub(crate) shape: ShapeArgs,
+    /// Run a real Kafka's cleaner over the same log as well: the path of the script that wraps it (its commands
+    /// `bench-make` and `bench-clean` are used, and the log is the one that it makes).
+    #[arg(long, value_name = "SCRIPT")]
+    pub(crate) beside: Option<PathBuf>,
+    /// Check what survives, after every run.
+    #[arg(long, default_value_t = true, action = ArgAction::Set)]
+    pub(crate) check: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Reload {
+    /// Committed offsets.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub(crate) keys: u32,
+    /// How often each is committed.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) rounds: u32,
+    /// Partitions of a group that are committed together, in one batch.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) records_per_batch: u32,
+    /// Partitions of the offsets topic: loaded at the same time, as far as there are cores (fewer: `RAYON_NUM_THREADS`).
+    #[arg(long, default_value_t = 4)]
+    pub(crate) partitions: u32,
+    /// `segment.bytes`, MiB.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..2048))]
+    pub(crate) segment_mib: u32,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShapeArgs {
+    /// Size of the log, MiB.
+    #[arg(long, default_value_t = 256)]
+    mib: u64,
+    /// Distinct keys of 25 bytes, drawn evenly.
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    keys: u32,
+    /// Records in a batch.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    records_per_batch: u32,
+    /// Bytes of a value, a quarter of them random.
+    #[arg(long, default_value_t = 24)]
+    value_bytes: usize,
+    /// How batches are compressed.
+    #[arg(long, value_enum, default_value_t = Codec::None)]
+    codec: Codec,
+    /// `segment.bytes`, MiB.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..2048))]
+    segment_mib: u32,
+}
+
+impl ShapeArgs {
+    pub(crate) fn shape(&self) -> Shape {
+        Shape {
+            mib: self.mib,
+            keys: self.keys,
+            records_per_batch: self.records_per_batch,
+            value_bytes: self.value_bytes,
+            codec: self.codec.into(),
+            segment_mib: self.segment_mib,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Codec {
+    None,
+    Gzip,
+    Snappy,
+    Lz4,
+    Zstd,
+}
+
+impl From<Codec> for record::Codec {
+    fn from(codec: Codec) -> Self {
+        match codec {
+            Codec::None => Self::None,
+            Codec::Gzip => Self::Gzip,
+            Codec::Snappy => Self::Snappy,
+            Codec::Lz4 => Self::Lz4,
+            Codec::Zstd => Self::Zstd,
+        }
+    }
+}
