@@ -1,6 +1,7 @@
 //! Judges Keeplog by a real Kafka: its cleaner, its recovery, its tools, its broker. See README.md.
 #![forbid(unsafe_code)]
 
+mod broker;
 mod clean;
 mod directory;
 mod dump;
@@ -69,6 +70,8 @@ enum Command {
         #[arg(long)]
         keep: Option<PathBuf>,
     },
+    /// A real broker: Keeplog lists what it has committed, and it answers what Keeplog has.
+    Broker,
 }
 
 fn main() -> ExitCode {
@@ -88,5 +91,6 @@ fn run(command: Command) -> Result<()> {
         Command::Legacy { seeds, keep } => clean::legacy(&oracle, seeds, keep.as_deref()),
         Command::Recovery { from, to } => recovery::run(&oracle, from..to),
         Command::Open { seeds, from, keep } => open::run(&oracle, from..from + seeds, keep.as_deref()),
+        Command::Broker => broker::run(&oracle),
     }
 }

@@ -45,8 +45,20 @@ pub(crate) struct Opened {
 pub(crate) fn open(place: &Place, options: &LogOptions, input: Input) -> Result<Opened> {
     let report = RecoveryReport { clean: input.clean, recovery_point: input.recovery_point, ..RecoveryReport::default() };
     let epochs = LeaderEpochs::read(&*place.storage, &place.dir)?.or_empty();
-    let mut recovery =
-        Recovery { place, options, input, report, epochs, segments: Vec::new(), next_offset: 0, indexed: None, first_timestamp: None };
+    // Before any is found to be damaged or out of place: a log that had snapshots has producers.
+    let without_snapshots = state::list_snapshots(place)?.is_empty();
+    let mut recovery = Recovery {
+        place,
+        options,
+        input,
+        report,
+        epochs,
+        without_snapshots,
+        segments: Vec::new(),
+        next_offset: 0,
+        indexed: None,
+        first_timestamp: None,
+    };
     leftovers::tidy(place, &mut recovery.report)?;
     recovery.load()?;
     recovery.recover()?;
@@ -59,6 +71,8 @@ pub(super) struct Recovery<'a> {
     pub(super) input: Input,
     pub(super) report: RecoveryReport,
     pub(super) epochs: LeaderEpochs,
+    /// There was no producer snapshot when it was opened.
+    pub(super) without_snapshots: bool,
     /// Ascending; the last one is turned into the active segment at the end.
     pub(super) segments: Vec<Loaded>,
     /// One past the last batch so far.
@@ -314,8 +328,8 @@ impl Recovery<'_> {
         if cut || self.report.segments_scanned > 0 {
             self.epochs.write(&*self.place.storage, &self.place.dir)?;
         }
-        // A clean log without any snapshot has no producers; one whose snapshots have just been dropped may have some.
-        let no_producers = self.input.clean && state::list_snapshots(self.place)?.is_empty();
+        // A clean log without any snapshot has no producers.
+        let no_producers = self.input.clean && self.without_snapshots;
         self.drop_snapshots(start_offset)?;
         let producers = if no_producers { ProducerStates::default() } else { self.final_producers(&all)? };
         let unsynced = all[..at].iter().filter(|s| !self.input.clean && next_base(&all, s) > recovery_point);

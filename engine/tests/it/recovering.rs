@@ -8,7 +8,7 @@ use keeplog_engine::storage::{OpenMode, RealStorage, Storage, write_all_at};
 use keeplog_engine::{DataDir, Durability, ErrorKind, Log, LogOptions, RecoveryMode, TopicPartition};
 use keeplog_fixtures::{Set, cases, copy_dir, json};
 
-use crate::support::{all, batch, contents, crash, disk, files, open, put, small};
+use crate::support::{all, batch, contents, crash, disk, files, open, producer, put, small};
 
 /// Opens a copy of a case as the data directory's only log, with the recovery point that Kafka was given.
 fn open_case(case: &Path, root: &Path, mode: RecoveryMode) -> keeplog_engine::Result<Log> {
@@ -292,6 +292,22 @@ fn a_full_scan_removes_damaged_snapshots() {
     let log = open(&disk, small().recovery_full_scan(true));
     assert!(log.recovery_report().removed.contains(&oldest), "{}", log.recovery_report());
     assert!(!files(&disk).contains(&oldest));
+}
+
+/// The log bears witness of its producers, also where the only snapshot of a clean close is damaged.
+#[test]
+fn a_damaged_snapshot_does_not_end_transactions() {
+    let disk = disk();
+    let log = open(&disk, small());
+    log.append_batch(batch(BatchSpec { transactional: true, ..producer(7, 0, 0) }, &[("t", Some("1"))]), Durability::Buffered).unwrap();
+    log.append(&[Record::new("k", "v")], Durability::Buffered).unwrap();
+    log.close().unwrap();
+    for full_scan in [true, false] {
+        let image = std::sync::Arc::new(disk.image());
+        put(&image, "00000000000000000002.snapshot", b"noise");
+        let log = open(&image, small().recovery_full_scan(full_scan));
+        assert_eq!((log.recovery_report().clean, log.last_stable_offset()), (true, 0), "full scan: {full_scan}");
+    }
 }
 
 /// What a broker left stays as far as it is right: an empty transaction index is not taken away.

@@ -19,7 +19,7 @@ use crate::dump::{self, Batch, Exactness};
 use crate::many::{self, Task};
 use crate::oracle::Oracle;
 use crate::tally::Tally;
-use history::{Left, T0};
+use history::{Ends, Left, T0};
 
 /// Seeds for one process of Kafka's.
 const BATCH_SEEDS: u64 = 100;
@@ -143,9 +143,9 @@ fn check_ends(left: &Left, root: &Path) -> Result<Vec<String>> {
     let dir = directory::data_dir(root, &left.dir, left.clean, left.recovery_point)?;
     let opened = open(&dir, left.options.clone())?;
     // The copy has no checkpoint of the start, so it starts at its first segment.
-    let ends = (opened.log_end_offset, opened.last_stable_offset.max(left.start_offset));
-    let differs = left.ends.is_some_and(|left| left != ends);
-    Ok(differs.then(|| format!("opened again, end and last stable offset are {ends:?} after {:?}", left.ends)).into_iter().collect())
+    let again = Ends::new(left.start_offset, opened.log_end_offset, opened.last_stable_offset);
+    let differs = left.ends.is_some_and(|ends| !ends.allow(again));
+    Ok(differs.then(|| format!("opened again, it has {again:?} after {:?}", left.ends)).into_iter().collect())
 }
 
 /// Removes the snapshots that Kafka removes before it rebuilds the state of producers after an unclean stop: those above the segment that it
