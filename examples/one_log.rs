@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Only closed segments are cleaned.
     log.roll()?;
-    let report = clean(&log, &CleanOptions::new(log.storage().now_ms()), &())?;
+    let report = clean(&log, &CleanOptions::for_log(log.options(), log.storage().now_ms()), &())?;
     println!("{report}");
     assert_eq!(log.read_from(0)?.count(), 2, "the newest record of each key");
     log.close()?;

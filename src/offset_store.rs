@@ -118,7 +118,8 @@ impl OffsetStore {
         &self.store
     }
 
-    /// Closes the store. Other handles fail with `Closed` from then on.
+    /// Closes the store. Commits and deletions through other handles fail with `Closed` from then on; what the cache
+    /// holds can still be fetched.
     pub fn close(&self) -> Result<()> {
         self.store.close()
     }

@@ -38,13 +38,18 @@ use crate::walk::OP;
 /// ```
 ///
 /// # Errors
-/// - `InvalidInput` for options that can't work, before anything is touched.
+/// - `InvalidInput` for options that can't work, and for a log whose `cleanup_policy` does not compact, before anything
+///   is touched.
 /// - `Locked` while another rewrite or a truncation of this log is under way.
 /// - `Corrupt`, naming file and position, for a batch whose checksum or contents are damaged. Unlike Kafka's
 ///   cleaner, this one never writes damaged bytes under a fresh checksum.
 /// - `StorageFull` and `Io` from reading sources and writing outputs.
 pub fn clean(log: &Log, options: &CleanOptions, watch: &dyn Watch) -> Result<CleanReport> {
     options.check()?;
+    if !log.options().cleanup_policy.compacts() {
+        let why = "its cleanup_policy is delete: cleaning would drop all records but the newest of every key";
+        return Err(Error::invalid(OP, why).at(log.path()));
+    }
     let began = log.storage().monotonic();
     let mut approach = Approach::default();
     loop {

@@ -157,7 +157,8 @@ pub(crate) struct Verify {
 ///
 /// Completes or undoes interrupted swaps, removes leftovers, reads every batch, cuts a torn tail, rebuilds indexes and
 /// producer snapshots, and reports all it did. Damage that is no torn tail is reported and kept. The recovery point says
-/// below which offset everything was known to be on the device: what is wrong there is always damage, and never cut.
+/// below which offset everything was known to be on the device: what is wrong there is always damage, and no whole batch
+/// there is ever cut.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -208,6 +209,9 @@ pub(crate) struct Compact {
     /// Say what a pass would do, and change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Of a data directory, compact every log, also those of which nothing says that they are compacted by policy.
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Clock of the pass, ms since 1970 [default: the time now].
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(i64).range(0..))]
     pub(crate) now: Option<i64>,

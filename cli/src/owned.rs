@@ -43,6 +43,11 @@ impl OwnedTarget {
         Ok(Self { data_dir, target, storage })
     }
 
+    /// Whether a data directory was named, and not one of its partitions.
+    pub(crate) fn is_whole_dir(&self) -> bool {
+        self.target.whole_dir
+    }
+
     /// Runs `work` on each live partition, as [`Target::each`] does.
     pub(crate) fn each(&self, mut work: impl FnMut(&OwnedPartition) -> Result<Status, Failure>) -> Result<Status, Failure> {
         self.target.each(|partition| {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::door::names::{DirectoryName, DirectoryState, FileKind, FileName};
+use crate::door::names::{DirectoryName, DirectoryState, FileKind, FileName, LEADER_EPOCHS, PARTITION_METADATA};
 use crate::door::storage::{Entry, EntryKind};
 use crate::door::{Error, Storage};
 use crate::failure::Failure;
@@ -83,7 +83,7 @@ impl Target {
                 EntryKind::File => {}
                 EntryKind::Other if DirectoryName::parse(&entry.name).is_some() => found.links.push(entry.name.clone()),
                 EntryKind::Other => {}
-                EntryKind::Directory if DirectoryName::parse(&entry.name).is_some() => {
+                EntryKind::Directory if DirectoryName::parse(&entry.name).is_some() && may_be_partition(storage, &inside) => {
                     found.partitions.push(Partition { name: entry.name.clone(), path: inside });
                 }
                 EntryKind::Directory => {
@@ -177,6 +177,14 @@ fn is_partition(entries: &[Entry]) -> bool {
     let of_segment =
         |entry: &Entry| entry.kind != EntryKind::Directory && FileName::parse(&entry.name).is_some_and(|file| file.kind == FileKind::Log);
     entries.iter().any(of_segment)
+}
+
+/// Whether a directory that is named like a partition has anything of one in it: many other things are named so, such as
+/// `python-3`. One that can't be read may be.
+fn may_be_partition(storage: &dyn Storage, dir: &Path) -> bool {
+    let of_partition =
+        |entry: &Entry| FileName::parse(&entry.name).is_some() || [LEADER_EPOCHS, PARTITION_METADATA].contains(&entry.name.as_str());
+    storage.list(dir).map_or(true, |entries| entries.iter().any(of_partition))
 }
 
 /// Whether `dir` is a data directory beyond doubt: it has one of the files that only those have.

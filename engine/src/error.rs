@@ -177,7 +177,8 @@ impl fmt::Display for Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {self}", self.0.kind)?;
-        if let Some(source) = &self.0.source {
+        // The detail often is the cause in words.
+        if let Some(source) = self.0.source.as_ref().map(ToString::to_string).filter(|s| !self.0.detail.contains(s.as_str())) {
             write!(f, ": {source}")?;
         }
         Ok(())

@@ -1,8 +1,10 @@
 //! Which log is cleaned next, and one pass over it with what the store remembers.
 
+use std::sync::Arc;
+
 use keeplog_cleaner::schedule::{Dirtiness, LogFacts, Rules, choose};
 use keeplog_cleaner::{CleanOptions, CleanOutcome, CleanReport, Watch, clean};
-use keeplog_engine::{Log, Result};
+use keeplog_engine::{Error, Log, Result};
 
 use super::Inner;
 
@@ -38,6 +40,9 @@ impl Inner {
 
     /// One pass; how far it got is saved.
     pub(super) fn clean(&self, log: &Log, watch: &dyn Watch) -> Result<CleanReport> {
+        if !Arc::ptr_eq(log.data_dir(), &self.data_dir) {
+            return Err(Error::invalid("clean", "the log is not one of this store").at(log.path()));
+        }
         let dirtiness = self.dirtiness(log)?;
         let mut options = CleanOptions::for_log(log.options(), log.storage().now_ms());
         options.first_dirty = dirtiness.first_dirty;

@@ -128,6 +128,9 @@ impl Store {
 
     /// Cleans one log now, whatever its dirty ratio, and saves how far it got. The background cleaner does the same
     /// for logs that are due.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a log of another store, or one whose `cleanup_policy` does not compact.
     pub fn clean(&self, log: &Log) -> Result<keeplog_cleaner::CleanReport> {
         self.inner.clean(log, &self.background.stop_flag())
     }
@@ -210,5 +213,5 @@ impl Drop for Inner {
 }
 
 fn closed(inner: &Inner) -> Error {
-    Error::new(ErrorKind::Closed, "open a log", "the store was closed").at(inner.data_dir.path())
+    Error::new(ErrorKind::Closed, "open a log of", "the store was closed").at(inner.data_dir.path())
 }

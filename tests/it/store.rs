@@ -127,6 +127,20 @@ fn a_log_made_again_is_cleaned_from_its_own_start() {
     assert_eq!(newest(&log).len(), 20);
 }
 
+/// Cleaning would throw away what a log without compaction is for.
+#[test]
+fn only_compacted_logs_of_the_store_are_cleaned() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = Store::open(dir.path(), small().topic("events", LogOptions::new().cleanup_policy(CleanupPolicy::Delete))).unwrap();
+    let events = store.log("events", 0).unwrap();
+    events.append(&[Record::keyless("x")], Durability::Buffered).unwrap();
+    events.roll().unwrap();
+    assert_eq!(store.clean(&events).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(events.read_from(0).unwrap().count(), 1);
+    let stranger = Store::open(other.path(), small()).unwrap();
+    assert_eq!(store.clean(&stranger.log("t", 0).unwrap()).unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
 /// B17: closing does not wait for the back-off.
 #[test]
 fn closing_does_not_wait_for_the_cleaners_sleep() {

@@ -137,7 +137,10 @@ fn the_next_pass_goes_on_where_the_last_one_ended() {
 #[test]
 fn the_text_gives_sizes_before_and_after() {
     let data = data_dir_of(&unpack(Set::Cleaned).join("001/before1"), 1_760_000_000_000);
-    let run = keeplog(["compact".as_ref(), data.path().as_os_str()]);
+    let left_out = keeplog(["compact".as_ref(), data.path().as_os_str()]);
+    assert_eq!((left_out.status, left_out.stdout.as_str()), (0, ""), "{}", left_out.stderr);
+    assert!(left_out.stderr.contains("left out t-0") && left_out.stderr.contains("--all"), "{}", left_out.stderr);
+    let run = keeplog(["compact".as_ref(), "--all".as_ref(), data.path().as_os_str()]);
     assert_eq!(run.status, 0, "{}", run.stderr);
     for text in ["t-0: cleaned offsets 0..1504 in", "segments  7 to 1", "records   1,504 to 179", "179 in the dirty section"] {
         assert!(run.stdout.contains(text), "{text:?} is not in {}", run.stdout);
@@ -175,7 +178,8 @@ fn settings_that_cannot_be_are_refused() {
         &["--map-slots", "1", "--load-factor", "0.5"],
     ];
     for arguments in wrong {
-        let path = data.path().to_str().unwrap();
+        let path = data.path().join("t-0");
+        let path = path.to_str().unwrap();
         let run = keeplog(["compact"].into_iter().chain(arguments.iter().copied()).chain([path]));
         assert_eq!((run.status, run.stdout.as_str()), (2, ""), "{arguments:?}: {}", run.stderr);
     }

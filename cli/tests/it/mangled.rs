@@ -122,3 +122,18 @@ fn assert_survived(data: &Path, name: &Path, label: &str, sound: &[Value]) {
 fn sound_but_empty(data: &Path) -> bool {
     dump(data).is_empty()
 }
+
+/// Many things are named like partitions. What holds nothing of one is never taken for one, and never written to.
+#[test]
+fn directories_that_are_only_named_like_partitions_are_left_alone() {
+    let data = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(data.path().join("python-3/lib")).unwrap();
+    std::fs::write(data.path().join("python-3/README"), "no log").unwrap();
+    for command in ["verify", "inspect", "recover", "compact"] {
+        let run = crate::harness::keeplog([command.as_ref(), data.path().as_os_str()]);
+        assert_eq!((run.status, run.stdout.as_str()), (2, ""), "{command}: {}", run.stderr);
+        assert!(run.stderr.contains("not a log"), "{command}: {}", run.stderr);
+    }
+    let names: Vec<_> = std::fs::read_dir(data.path().join("python-3")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!((names.len(), std::fs::read_dir(data.path()).unwrap().count()), (2, 1), "{names:?}");
+}
