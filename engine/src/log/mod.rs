@@ -75,6 +75,9 @@ pub(crate) struct Writer {
     /// Where the next batch goes.
     pub(crate) position: u64,
     pub(crate) next_offset: u64,
+    /// Where the last batch ends: below `next_offset` after a truncation inside a batch, until the next append. An open
+    /// finds this end, so recovery points must not lie above it.
+    pub(crate) data_end: u64,
     /// Largest timestamp of the first batch in the active segment; for rolling by time.
     pub(crate) first_timestamp: Option<i64>,
     pub(crate) created_ms: i64,
@@ -139,6 +142,10 @@ impl Log {
                 return Err(error);
             }
         };
+        if let Err(error) = lower_recovery_point(&data_dir, topic_partition, &opened) {
+            data_dir.closed_unclean(topic_partition);
+            return Err(error);
+        }
         Ok(Self { inner: Arc::new(Inner::new(topic_partition.clone(), place, data_dir, owns_data_dir, options, opened)) })
     }
 
@@ -327,7 +334,7 @@ impl Inner {
         let result = self.close_files();
         self.note_offsets();
         if result.is_ok() {
-            self.data_dir.set_recovery_point(&self.topic_partition, self.end_offset.load(Ordering::Acquire));
+            self.data_dir.set_recovery_point(&self.topic_partition, self.writer().data_end);
             self.data_dir.closed_clean(&self.topic_partition);
         } else {
             self.data_dir.closed_unclean(&self.topic_partition);
@@ -387,6 +394,18 @@ impl Drop for Inner {
             tracing::warn!(%error, "a log was dropped without a clean close; the next open recovers it");
         }
     }
+}
+
+/// What is appended from here on was never safe: a recovery point above the end must not outlive the first append, or a
+/// torn tail would be taken for damage, and unsynced segments for sound ones. Of a log that is open for reading only it
+/// stays: it tells that the damage lies in what was safe once.
+fn lower_recovery_point(data_dir: &DataDir, topic_partition: &TopicPartition, opened: &recovery::Opened) -> Result<()> {
+    let end = opened.writer.next_offset;
+    if data_dir.recovery_point(topic_partition) <= end || opened.report.has_unreadable_tail() {
+        return Ok(());
+    }
+    data_dir.set_recovery_point(topic_partition, end);
+    data_dir.write_checkpoints()
 }
 
 /// A partition directory's data directory and name.

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use keeplog_index::{AbortedTxn, IndexError, OffsetIndex, TimeIndex, TxnIndex};
+use keeplog_index::{OffsetIndex, TimeIndex, TxnIndex};
 
 use super::cases::{Action, Location, Zone, decide};
+use super::indexes::replace_index_files;
 use super::leftovers;
 use super::report::{Cut, Damage, Rebuilt, RecoveryReport};
 use super::scan_segment::{self, BrokenAt, Context, Scanned};
@@ -15,8 +16,8 @@ use crate::config::{LogOptions, RecoveryMode};
 use crate::log::Writer;
 use crate::names::{FileKind, FileState, file_name};
 use crate::producers::ProducerStates;
-use crate::scan::{EntryScanner, SCAN_BUFFER_BYTES};
-use crate::segment::{IndexBuilder, Place, SEGMENT_FILES, SealedFacts, Segment, write_index_files};
+use crate::scan::SCAN_BUFFER_BYTES;
+use crate::segment::{IndexBuilder, Place, SEGMENT_FILES, SealedFacts, Segment};
 use crate::segment_set::SegmentSet;
 use crate::storage::{File, OpenMode};
 use crate::{Error, ErrorKind, Result};
@@ -158,7 +159,8 @@ impl Recovery<'_> {
             Some(_) => last + 1,
             None if self.options.recovery_full_scan => 0,
             None if self.input.clean => last,
-            None => self.segments.partition_point(|l| l.segment.base_offset() <= self.input.recovery_point).saturating_sub(1),
+            // Also the segment that ends at the recovery point: its data was synced, its indexes were made after that.
+            None => self.segments.partition_point(|l| l.segment.base_offset() < self.input.recovery_point).saturating_sub(1),
         };
         for at in 0..from.min(self.segments.len()) {
             if let Some(why) = self.segments[at].distrust.take() {
@@ -328,9 +330,7 @@ impl Recovery<'_> {
             return Ok(());
         }
         scanned.indexes.close().map_err(|e| Error::invalid("rebuild the time index of", e.to_string()).at(&path))?;
-        for file in write_index_files(self.place, old.base_offset(), FileState::Live, &scanned.indexes)? {
-            file.sync_data().map_err(|e| Error::io("sync an index of", &path, e))?;
-        }
+        replace_index_files(self.place, old.base_offset(), &scanned.indexes)?;
         let facts = SealedFacts {
             size,
             offset_bytes: scanned.indexes.offset.as_bytes().len() as u32,
@@ -373,7 +373,7 @@ impl Recovery<'_> {
         }
         self.drop_snapshots(start_offset)?;
         let producers = self.final_producers(&all)?;
-        let unsynced = all[..at].iter().filter(|s| !self.input.clean && next_base(&all, s) > recovery_point).cloned().collect();
+        let unsynced = all[..at].iter().filter(|s| !self.input.clean && next_base(&all, s) >= recovery_point).cloned().collect();
         let mut writer = self.writer(active, file, size, producers, unsynced)?;
         writer.snapshot_offset = if self.place.exists(&self.place.path(self.next_offset, FileKind::Snapshot, FileState::Live)) {
             self.next_offset
@@ -457,6 +457,7 @@ impl Recovery<'_> {
             file,
             position,
             next_offset: self.next_offset,
+            data_end: self.next_offset,
             first_timestamp: self.first_timestamp,
             created_ms: self.place.storage.now_ms(),
             producers,
@@ -490,27 +491,4 @@ pub(crate) fn first_timestamp(segment: &Segment) -> Result<Option<i64>> {
     let file = segment.file()?;
     let first = segment.scan(&*file, 0, 4096).next().and_then(|e| e.ok().map(|e| e.header.max_timestamp));
     Ok(first)
-}
-
-/// The indexes of the first `len` bytes of a segment's `file`; its aborted transactions are known.
-pub(crate) fn rebuild_indexes(
-    place: &Place,
-    options: &LogOptions,
-    base: u64,
-    file: &dyn File,
-    len: u64,
-    aborted: Vec<AbortedTxn>,
-) -> Result<IndexBuilder> {
-    let path = place.path(base, FileKind::Log, FileState::Live);
-    let mut indexes = IndexBuilder::new(base, options.index_interval_bytes, options.segment_index_bytes);
-    let mut scanner = EntryScanner::new(file, 0, len, SCAN_BUFFER_BYTES);
-    while let Some(entry) = scanner.next() {
-        let entry = entry.map_err(|e| e.in_file("read", &path))?;
-        let bad = |e: IndexError| Error::corrupt("index", &path, entry.position, e.to_string()).caused_by(e);
-        indexes.batch(&entry.header, entry.position as u32).map_err(bad)?;
-    }
-    for txn in aborted {
-        indexes.aborted(txn).map_err(|e| Error::corrupt("index", &path, len, e.to_string()).caused_by(e))?;
-    }
-    Ok(indexes)
 }
