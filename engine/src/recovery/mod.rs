@@ -10,6 +10,7 @@ mod indexes;
 mod leftovers;
 mod open;
 mod report;
+mod resync;
 mod scan_segment;
 mod state;
 

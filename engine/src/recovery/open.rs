@@ -262,7 +262,7 @@ impl Recovery<'_> {
         let file = file_name(base, FileKind::Log);
         let location = if last { Location::Last } else { Location::Sealed };
         let zone = if found.offset < self.input.recovery_point { Zone::BelowRecoveryPoint } else { Zone::AboveRecoveryPoint };
-        let action = decide(location, zone, &found.broken, self.options.recovery_mode);
+        let action = decide(location, zone, &found.broken, found.sound_behind.is_none(), self.options.recovery_mode);
         let why = found.broken.describe();
         let path = self.place.path(base, FileKind::Log, FileState::Live);
         let damage = |what: String| Damage { file: file.clone(), position: found.position, offset: found.offset, what };
@@ -280,10 +280,16 @@ impl Recovery<'_> {
                 self.report.read_only = true;
                 return Ok(size);
             }
-            Action::CutTailAndReport => self
-                .report
-                .damage
-                .push(damage(format!("{why}; it lies below the recovery point {}, so it was safe once", self.input.recovery_point))),
+            Action::CutTailAndReport => {
+                let what = match (zone, found.sound_behind) {
+                    (Zone::BelowRecoveryPoint, _) => {
+                        format!("{why}; it lies below the recovery point {}, so it was safe once", self.input.recovery_point)
+                    }
+                    (_, Some(next)) => format!("{why}; the log was cut here, and batches that could be read from byte {next} on went too"),
+                    (_, None) => format!("{why}; this end of the segment can't be read and was cut off, later segments were kept"),
+                };
+                self.report.damage.push(damage(what));
+            }
             Action::CutAndDropLater => {
                 self.report.damage.push(damage(format!("{why}; the log was cut here and all later segments were removed")));
                 self.drop_later(at)?;

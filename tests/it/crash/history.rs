@@ -1,6 +1,6 @@
 //! A log's life by a script, and what must be true of the log at any moment of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -28,6 +28,8 @@ pub(crate) struct Model {
     end: u64,
     start_min: u64,
     start_max: u64,
+    /// From here on unsynced ends of segments may be damaged.
+    holes_from: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -282,11 +284,31 @@ impl Model {
         }
     }
 
+    /// Of what was never acknowledged, some may be missing with later records there: what lay in a segment that was
+    /// closed, but not synced, goes by itself when the machine stops.
+    pub(crate) fn without_holes(&self, log: &Log) -> Self {
+        let mut model = self.clone();
+        let Ok(records) = log.read_from(log.start_offset()) else { return model };
+        let held: BTreeSet<u64> = records.filter_map(|r| r.ok().map(|r| r.offset())).collect();
+        let is_lost = |offset: &u64| *offset >= self.must_end && !held.contains(offset);
+        let lost: BTreeSet<u64> = self.records.iter().filter(|(o, r)| is_lost(o) && r.gone == Gone::No).map(|(o, _)| *o).collect();
+        model.records.retain(|offset, _| !lost.contains(offset));
+        model.sequences.retain(|offset, _| !lost.contains(offset));
+        for record in model.records.values_mut() {
+            if matches!(record.gone, Gone::For(newer) if lost.contains(&newer)) {
+                record.gone = Gone::No;
+            }
+        }
+        model.holes_from = Some(self.must_end);
+        model
+    }
+
     /// What is wrong with a log that was opened after this.
     pub(crate) fn check(&self, log: &Log) -> std::result::Result<(), String> {
         let (start, end) = (log.start_offset(), log.end_offset());
         let report = log.recovery_report();
-        if !report.damage.is_empty() || report.read_only {
+        let tolerated = |offset: u64| self.holes_from.is_some_and(|from| offset >= from);
+        if report.damage.iter().any(|d| !tolerated(d.offset)) || report.read_only {
             return Err(format!("damage: {:?}", report.damage));
         }
         if !(self.start_min..=self.start_max.max(self.start_min)).contains(&start) {
@@ -360,12 +382,13 @@ impl Model {
         self.sequences.retain(|offset, _| *offset < end);
         (self.end, self.must_end) = (end, end);
         (self.start_min, self.start_max) = (log.start_offset(), log.start_offset());
+        self.holes_from = None;
         for record in self.records.values_mut() {
             if matches!(record.transaction, Some(Some((marker, _))) if marker >= end) {
                 record.transaction = Some(None);
             }
         }
-        let held: std::collections::BTreeSet<_> = log.read_from(log.start_offset()).unwrap().map(|r| r.unwrap().offset()).collect();
+        let held: BTreeSet<_> = log.read_from(log.start_offset()).unwrap().map(|r| r.unwrap().offset()).collect();
         self.records.retain(|offset, _| held.contains(offset));
     }
 }
