@@ -1,7 +1,7 @@
 //! One log: the public handle, and what its parts share.
 //!
 //! Locks, in the order in which they are taken: `rewriting` (one rewrite, truncation or deletion of segments at
-//! a time), `writer` (appends), `sync` (group commit). Readers take none of them: they hold a snapshot of the
+//! a time), `starting` (the start offset), `writer` (appends), `sync` (group commit). Readers take none of them: they hold a snapshot of the
 //! segment set and read up to what is published.
 
 mod append;
@@ -55,6 +55,8 @@ pub(crate) struct Inner {
     writer: Mutex<Writer>,
     sync: SyncState,
     rewriting: Turnstile,
+    /// Held while the start offset and its checkpoint change.
+    starting: Mutex<()>,
     start_offset: AtomicU64,
     end_offset: AtomicU64,
     last_stable_offset: AtomicU64,
@@ -270,6 +272,7 @@ impl Inner {
             writer: Mutex::new(writer),
             sync: SyncState::new(synced_offset),
             rewriting: Turnstile::default(),
+            starting: Mutex::new(()),
             start_offset: AtomicU64::new(start_offset),
             end_offset: AtomicU64::new(end_offset),
             last_stable_offset: AtomicU64::new(last_stable_offset),

@@ -1,7 +1,7 @@
 //! Giving up data: old segments at the front, a suffix at the end.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use super::{Inner, Log, Writer};
 use crate::names::{FileKind, FileState};
@@ -38,10 +38,6 @@ impl Log {
     pub fn advance_start(&self, offset: u64) -> Result<()> {
         let inner = &*self.inner;
         inner.check_writable("advance the start of")?;
-        if offset > self.end_offset() {
-            let detail = format!("the log ends at {}", self.end_offset());
-            return Err(Error::new(ErrorKind::OutOfRange, "advance the start of", detail).at(self.path()).offset_at(offset));
-        }
         inner.raise_start(offset)
     }
 
@@ -51,6 +47,7 @@ impl Log {
         let inner = &*self.inner;
         inner.check_writable("truncate")?;
         let _turn = inner.rewriting.enter();
+        let _starting = inner.starting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut writer = inner.writer();
         if offset >= writer.next_offset {
             return Ok(());
@@ -122,6 +119,12 @@ impl Inner {
     }
 
     fn raise_start(&self, offset: u64) -> Result<()> {
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = self.end_offset.load(Ordering::Acquire);
+        if offset > end {
+            let detail = format!("the log ends at {end}");
+            return Err(Error::new(ErrorKind::OutOfRange, "advance the start of", detail).at(&self.place.dir).offset_at(offset));
+        }
         if offset <= self.start_offset.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -161,7 +164,18 @@ impl Inner {
         self.start_offset.fetch_min(offset, Ordering::AcqRel);
         self.restart_writer(writer, active, offset, data_end)?;
         self.publish_end(writer);
-        self.place.sync_dir()
+        self.place.sync_dir()?;
+        self.lower_start(offset)
+    }
+
+    /// After a truncation below the start offset: one that stayed would take what is appended next for deleted. Only when
+    /// the truncation is durable, so that nothing deleted can be read again.
+    fn lower_start(&self, offset: u64) -> Result<()> {
+        if self.data_dir.log_start(&self.topic_partition) <= offset {
+            return Ok(());
+        }
+        self.data_dir.set_log_start(&self.topic_partition, Some(offset));
+        self.data_dir.write_checkpoints()
     }
 
     /// Copies what stays into a new file and renames it over: readers of the old one are not disturbed.

@@ -1,13 +1,45 @@
-//! Index files made anew from a log.
+//! The index files of a segment: whether they can be trusted, and making them anew from its log.
 
-use keeplog_index::{AbortedTxn, IndexError};
+use keeplog_index::{AbortedTxn, IndexError, OffsetIndex, TimeIndex, TxnIndex};
 
 use crate::config::LogOptions;
-use crate::names::{FileKind, FileState};
+use crate::names::{FileKind, FileState, file_name};
 use crate::scan::{EntryScanner, SCAN_BUFFER_BYTES};
-use crate::segment::{IndexBuilder, Place, write_file};
+use crate::segment::{IndexBuilder, Place, SealedFacts, write_file};
 use crate::storage::File;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
+
+/// Judges the indexes of a sealed segment of `len` bytes, whose offsets end below `limit`, without reading its log.
+pub(super) fn check_indexes(place: &Place, options: &LogOptions, base: u64, len: u64, limit: u64) -> Result<SealedFacts, String> {
+    let read = |kind| read_index(place, options, base, kind, len);
+    let log_bytes = len as u32;
+    let offset =
+        OffsetIndex::new(base, read(FileKind::OffsetIndex)?).map_err(|e| format!("offset index: {e}"))?;
+    offset.check(log_bytes, limit).map_err(|e| format!("offset index: {e}"))?;
+    let time = TimeIndex::new(base, read(FileKind::TimeIndex)?).map_err(|e| format!("time index: {e}"))?;
+    time.check(limit).map_err(|e| format!("time index: {e}"))?;
+    if place.exists(&place.path(base, FileKind::TxnIndex, FileState::Live)) {
+        let txn = TxnIndex::new(read(FileKind::TxnIndex)?);
+        txn.check(base, limit).map_err(|e| format!("transaction index: {e}"))?;
+    }
+    Ok(SealedFacts {
+        size: len,
+        offset_bytes: offset.as_bytes().len() as u32,
+        time_bytes: time.as_bytes().len() as u32,
+        largest_timestamp: time.last().map_or(-1, |e| e.timestamp),
+    })
+}
+
+/// The bytes of an index file, or why there are none to be used.
+pub(super) fn read_index(place: &Place, options: &LogOptions, base: u64, kind: FileKind, log_bytes: u64) -> Result<Vec<u8>, String> {
+    let path = place.path(base, kind, FileState::Live);
+    // Every entry stands for a batch: a larger index is none.
+    let limit = (log_bytes + 61) * 2;
+    place.read(&path, limit.max(options.segment_index_bytes.into())).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => format!("{} is missing", file_name(base, kind)),
+        _ => format!("{e:?}"),
+    })
+}
 
 /// Puts rebuilt indexes in place of those of a sealed segment, if any, durably but for the last name.
 ///

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use keeplog_index::{OffsetIndex, TimeIndex, TxnIndex};
 
 use super::cases::{Action, Location, Zone, decide};
-use super::indexes::replace_index_files;
+use super::indexes::{check_indexes, read_index, replace_index_files};
 use super::leftovers;
 use super::report::{Cut, Damage, Rebuilt, RecoveryReport};
 use super::scan_segment::{self, BrokenAt, Context, Scanned};
@@ -21,6 +21,8 @@ use crate::segment::{IndexBuilder, Place, SEGMENT_FILES, SealedFacts, Segment};
 use crate::segment_set::SegmentSet;
 use crate::storage::{File, OpenMode};
 use crate::{Error, ErrorKind, Result};
+
+mod restart;
 
 const OP: &str = "open the log";
 
@@ -47,7 +49,7 @@ pub(crate) fn open(place: &Place, options: &LogOptions, input: Input) -> Result<
     let report = RecoveryReport { clean: input.clean, recovery_point: input.recovery_point, ..RecoveryReport::default() };
     let epochs = LeaderEpochs::read(&*place.storage, &place.dir)?.or_empty();
     let mut recovery =
-        Recovery { place, options, input, report, epochs, segments: Vec::new(), next_offset: 0, indexed: None, first_timestamp: None };
+        Recovery { place, options, input, report, epochs, segments: Vec::new(), next_offset: 0, indexed: None, first_timestamp: None, trusted_snapshot: u64::MAX };
     leftovers::tidy(place, &mut recovery.report)?;
     recovery.load()?;
     recovery.recover()?;
@@ -67,6 +69,8 @@ struct Recovery<'a> {
     /// Indexes of the last segment.
     indexed: Option<IndexBuilder>,
     first_timestamp: Option<i64>,
+    /// Snapshots above were never synced, as far as is known: they may speak of batches that the log has lost.
+    trusted_snapshot: u64,
 }
 
 struct Loaded {
@@ -110,40 +114,11 @@ impl Recovery<'_> {
         if len > i32::MAX as u64 {
             return Err(Error::corrupt(OP, &path, i32::MAX as u64, format!("{len} bytes, a segment holds at most 2147483647")));
         }
-        let (facts, distrust) = match self.check_indexes(base, len, limit) {
+        let (facts, distrust) = match check_indexes(self.place, self.options, base, len, limit) {
             Ok(facts) => (facts, None),
             Err(why) => (SealedFacts { size: len, offset_bytes: 0, time_bytes: 0, largest_timestamp: -1 }, Some(why)),
         };
         Ok(Loaded { segment: Arc::new(Segment::sealed(self.place.clone(), base, None, facts)), distrust })
-    }
-
-    fn check_indexes(&self, base: u64, len: u64, limit: u64) -> Result<SealedFacts, String> {
-        let log_bytes = len as u32;
-        let offset =
-            OffsetIndex::new(base, self.read_index(base, FileKind::OffsetIndex, len)?).map_err(|e| format!("offset index: {e}"))?;
-        offset.check(log_bytes, limit).map_err(|e| format!("offset index: {e}"))?;
-        let time = TimeIndex::new(base, self.read_index(base, FileKind::TimeIndex, len)?).map_err(|e| format!("time index: {e}"))?;
-        time.check(limit).map_err(|e| format!("time index: {e}"))?;
-        if self.place.exists(&self.place.path(base, FileKind::TxnIndex, FileState::Live)) {
-            let txn = TxnIndex::new(self.read_index(base, FileKind::TxnIndex, len)?);
-            txn.check(base, limit).map_err(|e| format!("transaction index: {e}"))?;
-        }
-        Ok(SealedFacts {
-            size: len,
-            offset_bytes: offset.as_bytes().len() as u32,
-            time_bytes: time.as_bytes().len() as u32,
-            largest_timestamp: time.last().map_or(-1, |e| e.timestamp),
-        })
-    }
-
-    fn read_index(&self, base: u64, kind: FileKind, log_bytes: u64) -> Result<Vec<u8>, String> {
-        let path = self.place.path(base, kind, FileState::Live);
-        // Every entry stands for a batch: a larger index is none.
-        let limit = (log_bytes + 61) * 2;
-        self.place.read(&path, limit.max(self.options.segment_index_bytes.into())).map_err(|e| match e.kind() {
-            ErrorKind::NotFound => format!("{} is missing", file_name(base, kind)),
-            _ => format!("{e:?}"),
-        })
     }
 
     /// Reads what must be read: everything from the recovery point on, and segments whose indexes can't be trusted.
@@ -155,12 +130,16 @@ impl Recovery<'_> {
         if self.input.clean && !self.options.recovery_full_scan && self.segments[last].distrust.is_none() {
             self.resume_last(last)?;
         }
+        // Also the segment that ends at the recovery point: its data was synced, its indexes were made after that.
+        let unsynced = self.segments.partition_point(|l| l.segment.base_offset() < self.input.recovery_point).saturating_sub(1);
+        if !self.input.clean {
+            self.trusted_snapshot = self.segments[unsynced].segment.base_offset();
+        }
         let from = match self.indexed {
             Some(_) => last + 1,
             None if self.options.recovery_full_scan => 0,
             None if self.input.clean => last,
-            // Also the segment that ends at the recovery point: its data was synced, its indexes were made after that.
-            None => self.segments.partition_point(|l| l.segment.base_offset() < self.input.recovery_point).saturating_sub(1),
+            None => unsynced,
         };
         for at in 0..from.min(self.segments.len()) {
             if let Some(why) = self.segments[at].distrust.take() {
@@ -178,6 +157,10 @@ impl Recovery<'_> {
         let mut next_offset = base;
         let mut at = from;
         while at < self.segments.len() {
+            if at == unsynced && at > from {
+                // Of producers whose batches are gone, only the snapshots know.
+                producers = self.producers_at(self.segments[at].segment.base_offset())?;
+            }
             // The last segment of a log that was not closed has no index files, or unfinished ones: nothing to report.
             if let Some(why) = self.segments[at].distrust.take().filter(|_| self.input.clean || at < last) {
                 self.report.rebuilt.push(Rebuilt { segment: self.segments[at].segment.base_offset(), why });
@@ -191,7 +174,7 @@ impl Recovery<'_> {
 
     fn producers_at(&mut self, offset: u64) -> Result<ProducerStates> {
         let segments: Vec<_> = self.segments.iter().map(|l| Arc::clone(&l.segment)).collect();
-        state::replay(self.place, self.options, &segments, offset, &self.snapshot_bases(), &mut self.report)
+        state::replay(self.place, self.options, &segments, offset, self.trusted_snapshot, &self.snapshot_bases(), &mut self.report)
     }
 
     /// Where snapshots should be: at the last two segments.
@@ -204,7 +187,7 @@ impl Recovery<'_> {
     fn resume_last(&mut self, last: usize) -> Result<()> {
         let segment = Arc::clone(&self.segments[last].segment);
         let base = segment.base_offset();
-        let whole = |kind| self.read_index(base, kind, segment.size_bytes());
+        let whole = |kind| read_index(self.place, self.options, base, kind, segment.size_bytes());
         let read = || -> Result<_, String> {
             let offset = OffsetIndex::new(base, whole(FileKind::OffsetIndex)?).map_err(|e| e.to_string())?;
             let time = TimeIndex::new(base, whole(FileKind::TimeIndex)?).map_err(|e| e.to_string())?;
@@ -234,7 +217,10 @@ impl Recovery<'_> {
         let last = at + 1 == self.segments.len();
         let segment = Arc::clone(&self.segments[at].segment);
         let base = segment.base_offset();
-        if self.snapshot_bases().contains(&base) {
+        let has_snapshot = || self.place.exists(&self.place.path(base, FileKind::Snapshot, FileState::Live));
+        if base > self.trusted_snapshot && has_snapshot() {
+            state::replace(self.place, base, producers)?;
+        } else if self.snapshot_bases().contains(&base) {
             state::save(self.place, base, producers)?;
         }
         let limit = self.segments.get(at + 1).map_or(u64::MAX, |l| l.segment.base_offset());
@@ -317,7 +303,7 @@ impl Recovery<'_> {
     }
 
     /// Cuts the segment to `size` if it is longer, and puts its rebuilt indexes in place.
-    fn replace(&mut self, at: usize, size: u64, mut scanned: Scanned) -> Result<()> {
+    fn replace(&mut self, at: usize, size: u64, scanned: Scanned) -> Result<()> {
         let last = at + 1 == self.segments.len();
         let old = Arc::clone(&self.segments[at].segment);
         let path = old.path();
@@ -335,16 +321,22 @@ impl Recovery<'_> {
             self.segments[at].segment = Arc::new(Segment::sealed(self.place.clone(), old.base_offset(), None, facts));
             return Ok(());
         }
-        scanned.indexes.close().map_err(|e| Error::invalid("rebuild the time index of", e.to_string()).at(&path))?;
-        replace_index_files(self.place, old.base_offset(), &scanned.indexes)?;
+        self.segments[at].segment = self.seal(&old, size, scanned.indexes)?;
+        Ok(())
+    }
+
+    /// Puts the rebuilt indexes of a segment in place.
+    fn seal(&self, old: &Segment, size: u64, mut indexes: IndexBuilder) -> Result<Arc<Segment>> {
+        let base = old.base_offset();
+        indexes.close().map_err(|e| Error::invalid("rebuild the time index of", e.to_string()).at(&old.path()))?;
+        replace_index_files(self.place, base, &indexes)?;
         let facts = SealedFacts {
             size,
-            offset_bytes: scanned.indexes.offset.as_bytes().len() as u32,
-            time_bytes: scanned.indexes.time.as_bytes().len() as u32,
-            largest_timestamp: scanned.indexes.largest_timestamp(),
+            offset_bytes: indexes.offset.as_bytes().len() as u32,
+            time_bytes: indexes.time.as_bytes().len() as u32,
+            largest_timestamp: indexes.largest_timestamp(),
         };
-        self.segments[at].segment = Arc::new(Segment::sealed(self.place.clone(), old.base_offset(), None, facts));
-        Ok(())
+        Ok(Arc::new(Segment::sealed(self.place.clone(), base, None, facts)))
     }
 
     fn finish(mut self) -> Result<Opened> {
@@ -396,11 +388,14 @@ impl Recovery<'_> {
             // A clean log without any snapshot has no producers.
             ProducerStates::default()
         } else {
-            state::replay(self.place, self.options, all, self.next_offset, &self.snapshot_bases(), &mut self.report)?
+            // What was scanned has its snapshots anew: the newest of them is right up to the last segment.
+            let last_base = all.last().map_or(0, |s| s.base_offset());
+            let trusted = if self.input.clean { u64::MAX } else { self.trusted_snapshot.max(last_base) };
+            state::replay(self.place, self.options, all, self.next_offset, trusted, &self.snapshot_bases(), &mut self.report)?
         };
         producers.expire(self.place.storage.now_ms(), self.options.producer_id_expiration_ms);
         if !self.input.clean {
-            state::save(self.place, self.next_offset, &producers)?;
+            state::replace(self.place, self.next_offset, &producers)?;
         }
         Ok(producers)
     }
@@ -410,6 +405,7 @@ impl Recovery<'_> {
         let bases: BTreeSet<u64> = self.segments.iter().map(|l| l.segment.base_offset()).collect();
         let last_base = bases.last().copied().unwrap_or(0);
         let snapshots = state::list_snapshots(self.place)?;
+        let mut any = false;
         let newest_stray = snapshots.iter().copied().filter(|n| !bases.contains(n) && *n <= self.next_offset && *n >= last_base).max();
         for number in snapshots {
             let wrong = number > self.next_offset || (start_offset > 0 && number <= start_offset);
@@ -417,25 +413,11 @@ impl Recovery<'_> {
             if wrong || stray {
                 self.report.removed.push(file_name(number, FileKind::Snapshot));
                 self.place.remove(&self.place.path(number, FileKind::Snapshot, FileState::Live))?;
+                any = true;
             }
         }
-        Ok(())
-    }
-
-    /// The whole log lies below its start offset: it was deleted, and goes on at the start.
-    fn restart_at(&mut self, start: u64) -> Result<()> {
-        if self.options.recovery_mode == RecoveryMode::Strict {
-            let detail = format!("the log ends at {}, below its start offset {start}", self.next_offset);
-            return Err(Error::new(ErrorKind::Corrupt, OP, detail).at(&self.place.dir));
-        }
-        self.report.notes.push(format!("the log ended at {}, below its start offset {start}: it goes on there, empty", self.next_offset));
-        for loaded in std::mem::take(&mut self.segments) {
-            for kind in SEGMENT_FILES.into_iter().chain([FileKind::Snapshot]) {
-                let base = loaded.segment.base_offset();
-                self.place.remove(&self.place.path(base, kind, FileState::Live))?;
-            }
-        }
-        self.place.sync_dir()
+        // A snapshot past the end must not be found again when the log has grown beyond it in another way.
+        if any { self.place.sync_dir() } else { Ok(()) }
     }
 
     fn open_empty(mut self, start: u64) -> Result<Opened> {

@@ -293,7 +293,7 @@ impl Model {
         let is_lost = |offset: &u64| *offset >= self.must_end && !held.contains(offset);
         let lost: BTreeSet<u64> = self.records.iter().filter(|(o, r)| is_lost(o) && r.gone == Gone::No).map(|(o, _)| *o).collect();
         model.records.retain(|offset, _| !lost.contains(offset));
-        model.sequences.retain(|offset, _| !lost.contains(offset));
+        model.sequences.retain(|offset, _| !is_lost(offset));
         for record in model.records.values_mut() {
             if matches!(record.gone, Gone::For(newer) if lost.contains(&newer)) {
                 record.gone = Gone::No;
