@@ -62,7 +62,8 @@ fn damaged_directories_end_as_kafka_ends_them() {
         }
         let kafka = json(case.join("kafka.json"));
         let (scratch, status, report) = recovered(name);
-        assert_eq!(status, 0, "{name}: {report}");
+        // The tail goes as with Kafka, and that sound batches went with it is said.
+        assert_eq!(status, i32::from(name.starts_with("06-")), "{name}: {report}");
         for field in ["log_start_offset", "log_end_offset", "segments"] {
             assert_eq!(report[field], kafka[field], "{name} {field}");
         }
@@ -105,7 +106,6 @@ fn damage_that_is_no_torn_tail_is_reported_and_kept() {
     let kept: &[(&str, u64)] = &[
         ("11-active-magic-9", 379),
         ("14-sealed-bit", 383),
-        ("15-sealed-cut", 383),
         ("16-sealed-missing", 383),
         ("17-sealed-bit-below-recovery-point", 383),
         ("18-sealed-cut-below-recovery-point", 383),

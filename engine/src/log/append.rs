@@ -302,6 +302,7 @@ impl Inner {
         let aborted = writer.producers.apply(header, batch.marker);
         writer.position += u64::from(header.size);
         writer.next_offset = header.next_offset();
+        writer.data_end = writer.next_offset;
         writer.first_timestamp.get_or_insert(header.max_timestamp);
         writer.active.publish(&[(place, aborted)], writer.position).map_err(|e| self.fail(e))?;
         self.publish_end(writer);

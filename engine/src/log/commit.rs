@@ -34,6 +34,7 @@ pub(crate) struct SyncWork {
     active: Arc<dyn File>,
     names_changed: bool,
     end_offset: u64,
+    data_end: u64,
 }
 
 impl SyncState {
@@ -85,17 +86,17 @@ impl Inner {
             self.sync.changed.notify_all();
             let synced = result?;
             if truncations == progress.truncations {
-                progress.synced_offset = progress.synced_offset.max(synced);
+                progress.synced_offset = progress.synced_offset.max(synced.end_offset);
                 // Under the lock that a truncation lowers it under, so that it can't end above.
-                self.data_dir.set_recovery_point(&self.topic_partition, progress.synced_offset);
+                self.data_dir.set_recovery_point(&self.topic_partition, synced.data_end);
             }
         }
     }
 
-    fn lead_sync(&self) -> Result<u64> {
+    fn lead_sync(&self) -> Result<SyncWork> {
         let work = self.take_sync_work(&mut self.writer());
         self.run_sync_work(&work).map_err(|e| self.fail(e))?;
-        Ok(work.end_offset)
+        Ok(work)
     }
 
     pub(super) fn take_sync_work(&self, writer: &mut Writer) -> SyncWork {
@@ -104,6 +105,7 @@ impl Inner {
             active: Arc::clone(&writer.file),
             names_changed: std::mem::take(&mut writer.names_changed),
             end_offset: writer.next_offset,
+            data_end: writer.data_end,
         }
     }
 

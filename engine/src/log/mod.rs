@@ -1,7 +1,7 @@
 //! One log: the public handle, and what its parts share.
 //!
 //! Locks, in the order in which they are taken: `rewriting` (one rewrite, truncation or deletion of segments at
-//! a time), `writer` (appends), `sync` (group commit). Readers take none of them: they hold a snapshot of the
+//! a time), `starting` (the start offset), `writer` (appends), `sync` (group commit). Readers take none of them: they hold a snapshot of the
 //! segment set and read up to what is published.
 
 mod append;
@@ -55,6 +55,8 @@ pub(crate) struct Inner {
     writer: Mutex<Writer>,
     sync: SyncState,
     rewriting: Turnstile,
+    /// Held while the start offset and its checkpoint change.
+    starting: Mutex<()>,
     start_offset: AtomicU64,
     end_offset: AtomicU64,
     last_stable_offset: AtomicU64,
@@ -75,6 +77,9 @@ pub(crate) struct Writer {
     /// Where the next batch goes.
     pub(crate) position: u64,
     pub(crate) next_offset: u64,
+    /// Where the last batch ends: below `next_offset` after a truncation inside a batch, until the next append. An open
+    /// finds this end, so recovery points must not lie above it.
+    pub(crate) data_end: u64,
     /// Largest timestamp of the first batch in the active segment; for rolling by time.
     pub(crate) first_timestamp: Option<i64>,
     pub(crate) created_ms: i64,
@@ -147,6 +152,10 @@ impl Log {
                 return Err(error);
             }
         };
+        if let Err(error) = lower_recovery_point(&data_dir, topic_partition, &opened) {
+            data_dir.closed_unclean(topic_partition);
+            return Err(error);
+        }
         Ok(Self { inner: Arc::new(Inner::new(topic_partition.clone(), place, data_dir, owns_data_dir, options, opened)) })
     }
 
@@ -272,6 +281,7 @@ impl Inner {
             writer: Mutex::new(writer),
             sync: SyncState::new(synced_offset),
             rewriting: Turnstile::default(),
+            starting: Mutex::new(()),
             start_offset: AtomicU64::new(start_offset),
             end_offset: AtomicU64::new(end_offset),
             last_stable_offset: AtomicU64::new(last_stable_offset),
@@ -336,7 +346,7 @@ impl Inner {
         let result = self.close_files();
         self.note_offsets();
         if result.is_ok() {
-            self.data_dir.set_recovery_point(&self.topic_partition, self.end_offset.load(Ordering::Acquire));
+            self.data_dir.set_recovery_point(&self.topic_partition, self.writer().data_end);
             self.data_dir.closed_clean(&self.topic_partition);
         } else {
             self.data_dir.closed_unclean(&self.topic_partition);
@@ -396,6 +406,18 @@ impl Drop for Inner {
             tracing::warn!(%error, "a log was dropped without a clean close; the next open recovers it");
         }
     }
+}
+
+/// What is appended from here on was never safe: a recovery point above the end must not outlive the first append, or a
+/// torn tail would be taken for damage, and unsynced segments for sound ones. Of a log that is open for reading only it
+/// stays: it tells that the damage lies in what was safe once.
+fn lower_recovery_point(data_dir: &DataDir, topic_partition: &TopicPartition, opened: &recovery::Opened) -> Result<()> {
+    let end = opened.writer.next_offset;
+    if data_dir.recovery_point(topic_partition) <= end || opened.report.has_unreadable_tail() {
+        return Ok(());
+    }
+    data_dir.set_recovery_point(topic_partition, end);
+    data_dir.write_checkpoints()
 }
 
 /// A partition directory's data directory and name.

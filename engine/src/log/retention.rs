@@ -1,7 +1,7 @@
 //! Giving up data: old segments at the front, a suffix at the end.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use super::{Inner, Log, Writer};
 use crate::names::{FileKind, FileState};
@@ -38,10 +38,6 @@ impl Log {
     pub fn advance_start(&self, offset: u64) -> Result<()> {
         let inner = &*self.inner;
         inner.check_writable("advance the start of")?;
-        if offset > self.end_offset() {
-            let detail = format!("the log ends at {}", self.end_offset());
-            return Err(Error::new(ErrorKind::OutOfRange, "advance the start of", detail).at(self.path()).offset_at(offset));
-        }
         inner.raise_start(offset)
     }
 
@@ -51,6 +47,7 @@ impl Log {
         let inner = &*self.inner;
         inner.check_writable("truncate")?;
         let _turn = inner.rewriting.enter();
+        let _starting = inner.starting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut writer = inner.writer();
         if offset >= writer.next_offset {
             return Ok(());
@@ -122,6 +119,12 @@ impl Inner {
     }
 
     fn raise_start(&self, offset: u64) -> Result<()> {
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = self.end_offset.load(Ordering::Acquire);
+        if offset > end {
+            let detail = format!("the log ends at {end}");
+            return Err(Error::new(ErrorKind::OutOfRange, "advance the start of", detail).at(&self.place.dir).offset_at(offset));
+        }
         if offset <= self.start_offset.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -137,9 +140,11 @@ impl Inner {
 
     /// Later segments go first, newest first, so that a crash in between leaves a log without a hole.
     fn truncate(&self, writer: &mut Writer, offset: u64) -> Result<()> {
-        self.sync.lower_to(offset, |synced| self.data_dir.set_recovery_point(&self.topic_partition, synced));
         let set = self.segments.snapshot();
         let keep = if offset < set.all()[0].base_offset() { 0 } else { set.position_of(offset) + 1 };
+        let cut = set.all()[..keep].last().map(|last| find_cut(last, offset)).transpose()?;
+        let data_end = cut.map_or(offset, |cut| cut.data_end);
+        self.sync.lower_to(data_end, |synced| self.data_dir.set_recovery_point(&self.topic_partition, synced));
         let active_base = set.all()[..keep].last().map_or(offset, |s| s.base_offset());
         if self.data_dir.cleaner_offset(&self.topic_partition).is_some_and(|dirty| dirty > active_base) {
             self.data_dir.set_cleaner_offset(&self.topic_partition, Some(active_base));
@@ -149,32 +154,34 @@ impl Inner {
             segment.hold_open()?;
             segment.retire()?;
         }
-        let active = match set.all()[..keep].last() {
-            Some(last) => self.cut_segment(last, offset)?,
-            None => self.create_segment(offset)?,
+        let active = match (set.all()[..keep].last(), cut) {
+            (Some(last), Some(cut)) => self.cut_segment(last, offset, cut.position)?,
+            _ => self.create_segment(offset)?,
         };
         writer.unsynced.retain(|s| s.base_offset < active.base_offset());
         let kept: Vec<_> = set.all()[..keep.saturating_sub(1)].to_vec();
         self.segments.replace(|_| kept.into_iter().chain([Arc::clone(&active)]).collect());
         self.start_offset.fetch_min(offset, Ordering::AcqRel);
-        self.restart_writer(writer, active, offset)?;
+        self.restart_writer(writer, active, offset, data_end)?;
         self.publish_end(writer);
-        self.place.sync_dir()
+        self.place.sync_dir()?;
+        self.lower_start(offset)
+    }
+
+    /// After a truncation below the start offset: one that stayed would take what is appended next for deleted. Only when
+    /// the truncation is durable, so that nothing deleted can be read again.
+    fn lower_start(&self, offset: u64) -> Result<()> {
+        if self.data_dir.log_start(&self.topic_partition) <= offset {
+            return Ok(());
+        }
+        self.data_dir.set_log_start(&self.topic_partition, Some(offset));
+        self.data_dir.write_checkpoints()
     }
 
     /// Copies what stays into a new file and renames it over: readers of the old one are not disturbed.
-    fn cut_segment(&self, segment: &Arc<Segment>, offset: u64) -> Result<Arc<Segment>> {
+    fn cut_segment(&self, segment: &Arc<Segment>, offset: u64, keep: u64) -> Result<Arc<Segment>> {
         let old = segment.file()?;
         let path = segment.path();
-        let mut keep = u64::from(segment.position_for(offset)?);
-        let mut scanner = segment.scan(&*old, keep, SCAN_BUFFER_BYTES);
-        while let Some(entry) = scanner.next() {
-            let entry = entry.map_err(|e| e.in_file("truncate", &path))?;
-            if entry.header.last_offset >= offset {
-                break;
-            }
-            keep = entry.position + u64::from(entry.header.size);
-        }
         segment.hold_open()?;
         let temporary = self.place.path(segment.base_offset(), FileKind::Log, FileState::Cleaned);
         let file = self.place.storage.open(&temporary, OpenMode::Truncate).map_err(|e| Error::io("create", &temporary, e))?;
@@ -197,7 +204,7 @@ impl Inner {
         Ok(Arc::new(Segment::active(self.place.clone(), segment.base_offset(), file, keep, rebuilt)))
     }
 
-    fn restart_writer(&self, writer: &mut Writer, active: Arc<Segment>, offset: u64) -> Result<()> {
+    fn restart_writer(&self, writer: &mut Writer, active: Arc<Segment>, offset: u64, data_end: u64) -> Result<()> {
         let snapshots = recovery::list_snapshots(&self.place)?;
         for snapshot in snapshots.into_iter().filter(|&n| n > offset) {
             self.place.remove(&self.place.path(snapshot, FileKind::Snapshot, FileState::Live))?;
@@ -210,6 +217,7 @@ impl Inner {
         writer.file = active.file()?;
         writer.position = active.size_bytes();
         writer.next_offset = offset;
+        writer.data_end = data_end;
         writer.first_timestamp = recovery::first_timestamp(&active)?;
         writer.created_ms = self.place.storage.now_ms();
         writer.names_changed = true;
@@ -217,4 +225,28 @@ impl Inner {
         writer.active = active;
         Ok(())
     }
+}
+
+/// Where a segment is cut.
+#[derive(Clone, Copy)]
+struct CutPoint {
+    position: u64,
+    /// Where the last batch that stays ends. Below the offset of the truncation if that lies inside a batch.
+    data_end: u64,
+}
+
+fn find_cut(segment: &Segment, offset: u64) -> Result<CutPoint> {
+    let file = segment.file()?;
+    let mut cut = CutPoint { position: 0, data_end: segment.base_offset() };
+    // From one offset below: the batch that the index then names stays, so it is known where it ends.
+    let start = u64::from(segment.position_for(offset.saturating_sub(1))?);
+    let mut scanner = segment.scan(&*file, start, SCAN_BUFFER_BYTES);
+    while let Some(entry) = scanner.next() {
+        let entry = entry.map_err(|e| e.in_file("truncate", &segment.path()))?;
+        if entry.header.last_offset >= offset {
+            break;
+        }
+        cut = CutPoint { position: entry.position + u64::from(entry.header.size), data_end: entry.header.next_offset() };
+    }
+    Ok(cut)
 }

@@ -3,7 +3,7 @@
 //! The order on disk, for one group of sources and its output (all four files of a segment each time):
 //! 1. the output is written as `.cleaned` and synced;
 //! 2. its files are renamed to `.swap`, and the directory is synced: from here on a crash completes the swap;
-//! 3. the sources are renamed to `.deleted`;
+//! 3. the sources are renamed to `.deleted`, and the directory is synced: no source may outlast the last `.swap`;
 //! 4. the output gets its final names, and the directory is synced.
 //!
 //! An open that finds `.cleaned` files forgets them; one that finds `.swap` files finishes (see `recovery`). A
@@ -205,6 +205,7 @@ impl Inner {
         for source in sources {
             source.retire()?;
         }
+        self.place.sync_dir()?;
         for kind in SEGMENT_FILES {
             self.place.rename_state(base_offset, kind, FileState::Swap, FileState::Live)?;
         }

@@ -2,20 +2,25 @@
 //!
 //! Every case has a row, and exactly one: the test walks all combinations. "Last" is the segment with the
 //! highest base offset, "sealed" any other; "above" means that the damaged batch lies at or above the recovery
-//! point, so that it was never known to be on stable storage.
+//! point, so that it was never known to be on stable storage. Of what is broken, "the end" has no sound batch behind
+//! it in its file.
 //!
 //! | # | segment | zone  | what is broken                | `Strict` | `TruncateTail`       | `Salvage`            |
 //! |---|---------|-------|-------------------------------|----------|----------------------|----------------------|
-//! | 1 | last    | above | anything but an unknown magic | refuse   | cut the tail         | cut the tail         |
-//! | 2 | last    | below | the file ends inside a batch  | refuse   | cut the tail, damage | cut the tail, damage |
-//! | 3 | last    | below | anything else                 | refuse   | keep, read only      | keep, read only      |
-//! | 4 | last    | above | unknown magic                 | refuse   | keep, read only      | cut the tail, damage |
-//! | 5 | sealed  | above | anything                      | refuse   | keep, go on          | cut, drop the later  |
-//! | 6 | sealed  | below | anything                      | refuse   | keep, go on          | keep, go on          |
+//! | 1 | last    | above | the end                       | refuse   | cut the tail         | cut the tail         |
+//! | 2 | last    | above | anything but an unknown magic | refuse   | cut the tail, damage | cut the tail, damage |
+//! | 3 | last    | below | the file ends inside a batch  | refuse   | cut the tail, damage | cut the tail, damage |
+//! | 4 | last    | below | anything else                 | refuse   | keep, read only      | keep, read only      |
+//! | 5 | last    | above | unknown magic                 | refuse   | keep, read only      | cut the tail, damage |
+//! | 6 | sealed  | above | the end, inside a batch       | refuse   | cut the tail, damage | cut, drop the later  |
+//! | 7 | sealed  | above | anything else                 | refuse   | keep, go on          | cut, drop the later  |
+//! | 8 | sealed  | below | anything                      | refuse   | keep, go on          | keep, go on          |
 //!
-//! Row 4 is no torn write: the checksum does not cover the magic, so it is a flipped bit or a format newer than
-//! this version, and neither may be thrown away. Kafka's rows 1 to 4 all cut, its row 5 drops the later segments
-//! and its row 6 looks at nothing.
+//! Row 2 cuts what could be read, since an offset must not be given twice; so it is reported. Row 5 is no torn write:
+//! the checksum does not cover the magic, so it is a flipped bit or a format newer than this version, and neither may
+//! be thrown away. Row 6 is what a machine leaves that stopped between a write to a segment and the sync after the
+//! next one began: nothing there can be read, and left in place it would stop every reader and the cleaner for ever.
+//! Kafka's rows 1 to 5 all cut, its rows 6 and 7 drop the later segments and its row 8 looks at nothing.
 
 use crate::config::RecoveryMode;
 use crate::record::DecodeError;
@@ -92,17 +97,21 @@ pub(crate) enum Action {
 }
 
 /// The table.
-pub(crate) fn decide(location: Location, zone: Zone, broken: &Broken, mode: RecoveryMode) -> Action {
+///
+/// `is_end`: no sound batch stands behind it in its file.
+pub(crate) fn decide(location: Location, zone: Zone, broken: &Broken, is_end: bool, mode: RecoveryMode) -> Action {
     use Location::{Last, Sealed};
     use Zone::{AboveRecoveryPoint as Above, BelowRecoveryPoint as Below};
     match (mode, location, zone, broken) {
         (RecoveryMode::Strict, ..) => Action::Refuse,
         (RecoveryMode::TruncateTail, Last, Above, Broken::UnknownMagic(_)) => Action::KeepReadOnly,
         (RecoveryMode::Salvage, Last, Above, Broken::UnknownMagic(_)) => Action::CutTailAndReport,
-        (_, Last, Above, _) => Action::CutTail,
+        (_, Last, Above, _) if is_end => Action::CutTail,
+        (_, Last, Above, _) => Action::CutTailAndReport,
         (_, Last, Below, Broken::Torn(_)) => Action::CutTailAndReport,
         (_, Last, Below, _) => Action::KeepReadOnly,
         (RecoveryMode::Salvage, Sealed, Above, _) => Action::CutAndDropLater,
+        (_, Sealed, Above, Broken::Torn(_)) if is_end => Action::CutTailAndReport,
         (_, Sealed, _, _) => Action::KeepAndGoOn,
     }
 }
@@ -123,28 +132,32 @@ mod tests {
             Broken::OffsetsGoBack { base_offset: 1, after: 2 },
             Broken::OffsetOutside { last_offset: 1, limit: 1 },
         ];
-        for location in [Location::Last, Location::Sealed] {
-            for zone in [Zone::AboveRecoveryPoint, Zone::BelowRecoveryPoint] {
-                for broken in &all {
-                    let last = location == Location::Last;
-                    let above = zone == Zone::AboveRecoveryPoint;
-                    let magic = matches!(broken, Broken::UnknownMagic(_));
-                    let torn = matches!(broken, Broken::Torn(_));
-                    let rows = [
-                        (last && above && !magic, [Action::CutTail, Action::CutTail]),
-                        (last && !above && torn, [Action::CutTailAndReport, Action::CutTailAndReport]),
-                        (last && !above && !torn, [Action::KeepReadOnly, Action::KeepReadOnly]),
-                        (last && above && magic, [Action::KeepReadOnly, Action::CutTailAndReport]),
-                        (!last && above, [Action::KeepAndGoOn, Action::CutAndDropLater]),
-                        (!last && !above, [Action::KeepAndGoOn, Action::KeepAndGoOn]),
-                    ];
-                    let matching: Vec<_> = rows.iter().filter(|r| r.0).collect();
-                    assert_eq!(matching.len(), 1, "{location:?} {zone:?} {broken:?}");
-                    let [truncate, salvage] = matching[0].1;
-                    assert_eq!(decide(location, zone, broken, RecoveryMode::TruncateTail), truncate);
-                    assert_eq!(decide(location, zone, broken, RecoveryMode::Salvage), salvage);
-                    assert_eq!(decide(location, zone, broken, RecoveryMode::Strict), Action::Refuse);
-                }
+        let cut_and_report = [Action::CutTailAndReport, Action::CutTailAndReport];
+        for (location, zone) in
+            [Location::Last, Location::Sealed].into_iter().flat_map(|l| [(l, Zone::AboveRecoveryPoint), (l, Zone::BelowRecoveryPoint)])
+        {
+            for (broken, end) in all.iter().flat_map(|broken| [(broken, true), (broken, false)]) {
+                let last = location == Location::Last;
+                let above = zone == Zone::AboveRecoveryPoint;
+                let magic = matches!(broken, Broken::UnknownMagic(_));
+                let torn = matches!(broken, Broken::Torn(_));
+                let rows = [
+                    (last && above && !magic && end, [Action::CutTail, Action::CutTail]),
+                    (last && above && !magic && !end, cut_and_report),
+                    (last && !above && torn, cut_and_report),
+                    (last && !above && !torn, [Action::KeepReadOnly, Action::KeepReadOnly]),
+                    (last && above && magic, [Action::KeepReadOnly, Action::CutTailAndReport]),
+                    (!last && above && torn && end, [Action::CutTailAndReport, Action::CutAndDropLater]),
+                    (!last && above && !(torn && end), [Action::KeepAndGoOn, Action::CutAndDropLater]),
+                    (!last && !above, [Action::KeepAndGoOn, Action::KeepAndGoOn]),
+                ];
+                let matching: Vec<_> = rows.iter().filter(|r| r.0).collect();
+                assert_eq!(matching.len(), 1, "{location:?} {zone:?} {broken:?}");
+                let [truncate, salvage] = matching[0].1;
+                let decide = |mode| decide(location, zone, broken, end, mode);
+                assert_eq!(decide(RecoveryMode::TruncateTail), truncate);
+                assert_eq!(decide(RecoveryMode::Salvage), salvage);
+                assert_eq!(decide(RecoveryMode::Strict), Action::Refuse);
             }
         }
     }

@@ -70,16 +70,29 @@ fn complete_swaps(place: &Place, files: &[FileName], swaps: &[FileName], report:
         }
         // An old index of the same base would not belong to the new log, even where the range is empty.
         for &base in &logs {
+            if has(files, base, FileKind::TxnIndex, FileState::Live) && !has(swaps, base, FileKind::TxnIndex, FileState::Swap) {
+                // It may be the output's own, renamed before its log was: without the offset index, all are built anew.
+                place.remove(&place.path(base, FileKind::OffsetIndex, FileState::Swap))?;
+            }
             for kind in &SEGMENT_FILES[1..] {
                 place.remove(&place.path(base, *kind, FileState::Live))?;
             }
         }
+        // A source must not outlive the `.swap` that says that it is one.
+        place.sync_dir()?;
     }
     for file in swaps {
-        place.rename_state(file.number, file.kind, FileState::Swap, FileState::Live)?;
+        let path = place.path(file.number, file.kind, FileState::Swap);
+        if place.exists(&path) {
+            place.rename_state(file.number, file.kind, FileState::Swap, FileState::Live)?;
+        }
     }
     report.swaps_completed.extend(logs);
     Ok(())
+}
+
+fn has(files: &[FileName], number: u64, kind: FileKind, state: FileState) -> bool {
+    files.contains(&FileName { number, kind, state })
 }
 
 /// One past the last offset of a finished output; its base if it is empty.

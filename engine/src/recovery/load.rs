@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use keeplog_index::{OffsetIndex, TimeIndex, TxnIndex};
-
+use super::indexes::check_indexes;
 use super::leftovers;
 use super::open::{Loaded, OP, Recovery};
 use super::report::Damage;
 use crate::names::{FileKind, FileState, file_name};
 use crate::segment::{SEGMENT_FILES, SealedFacts, Segment};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 impl Recovery<'_> {
     /// Finds the segments, and judges their indexes without reading the logs.
@@ -47,39 +46,10 @@ impl Recovery<'_> {
         if len > i32::MAX as u64 {
             return Err(Error::corrupt(OP, &path, i32::MAX as u64, format!("{len} bytes, a segment holds at most 2147483647")));
         }
-        let (facts, distrust) = match self.check_indexes(base, len, limit) {
+        let (facts, distrust) = match check_indexes(self.place, self.options, base, len, limit) {
             Ok(facts) => (facts, None),
             Err(why) => (SealedFacts { size: len, offset_bytes: 0, time_bytes: 0, largest_timestamp: -1 }, Some(why)),
         };
         Ok(Loaded { segment: Arc::new(Segment::sealed(self.place.clone(), base, facts)), distrust })
-    }
-
-    fn check_indexes(&self, base: u64, len: u64, limit: u64) -> Result<SealedFacts, String> {
-        let log_bytes = len as u32;
-        let offset =
-            OffsetIndex::new(base, self.read_index(base, FileKind::OffsetIndex, len)?).map_err(|e| format!("offset index: {e}"))?;
-        offset.check(log_bytes, limit).map_err(|e| format!("offset index: {e}"))?;
-        let time = TimeIndex::new(base, self.read_index(base, FileKind::TimeIndex, len)?).map_err(|e| format!("time index: {e}"))?;
-        time.check(limit).map_err(|e| format!("time index: {e}"))?;
-        if self.place.exists(&self.place.path(base, FileKind::TxnIndex, FileState::Live)) {
-            let txn = TxnIndex::new(self.read_index(base, FileKind::TxnIndex, len)?);
-            txn.check(base, limit).map_err(|e| format!("transaction index: {e}"))?;
-        }
-        Ok(SealedFacts {
-            size: len,
-            offset_bytes: offset.as_bytes().len() as u32,
-            time_bytes: time.as_bytes().len() as u32,
-            largest_timestamp: time.last().map_or(-1, |e| e.timestamp),
-        })
-    }
-
-    pub(super) fn read_index(&self, base: u64, kind: FileKind, log_bytes: u64) -> Result<Vec<u8>, String> {
-        let path = self.place.path(base, kind, FileState::Live);
-        // Every entry stands for a batch: a larger index is none.
-        let limit = (log_bytes + 61) * 2;
-        self.place.read(&path, limit.max(self.options.segment_index_bytes.into())).map_err(|e| match e.kind() {
-            ErrorKind::NotFound => format!("{} is missing", file_name(base, kind)),
-            _ => format!("{e:?}"),
-        })
     }
 }

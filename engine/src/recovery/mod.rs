@@ -6,14 +6,17 @@
 //! producers' state. A second crash at any point finds the same evidence and comes to the same end.
 
 mod cases;
+mod indexes;
 mod leftovers;
 mod load;
 mod open;
 mod report;
+mod resync;
 mod scan_segment;
 mod state;
 
+pub(crate) use indexes::rebuild_indexes;
 pub(crate) use leftovers::purge_cleaned;
-pub(crate) use open::{Input, Opened, first_timestamp, open, rebuild_indexes};
+pub(crate) use open::{Input, Opened, first_timestamp, open};
 pub use report::{Cut, Damage, Rebuilt, RecoveryReport};
 pub(crate) use state::{list_snapshots, producers_at};

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use keeplog_index::{AbortedTxn, IndexError, OffsetIndex, TimeIndex, TxnIndex};
+use keeplog_index::{OffsetIndex, TimeIndex, TxnIndex};
 
 use super::cases::{Action, Location, Zone, decide};
+use super::indexes::{read_index, replace_index_files};
 use super::leftovers;
 use super::report::{Cut, Damage, Rebuilt, RecoveryReport};
 use super::scan_segment::{self, BrokenAt, Context, Scanned};
@@ -15,11 +16,13 @@ use crate::config::{LogOptions, RecoveryMode};
 use crate::log::{Unsynced, Writer};
 use crate::names::{FileKind, FileState, file_name};
 use crate::producers::ProducerStates;
-use crate::scan::{EntryScanner, SCAN_BUFFER_BYTES};
-use crate::segment::{IndexBuilder, Place, SEGMENT_FILES, SealedFacts, Segment, write_index_files};
+use crate::scan::SCAN_BUFFER_BYTES;
+use crate::segment::{IndexBuilder, Place, SEGMENT_FILES, SealedFacts, Segment};
 use crate::segment_set::SegmentSet;
 use crate::storage::{File, OpenMode};
 use crate::{Error, ErrorKind, Result};
+
+mod restart;
 
 pub(super) const OP: &str = "open the log";
 
@@ -58,6 +61,7 @@ pub(crate) fn open(place: &Place, options: &LogOptions, input: Input) -> Result<
         next_offset: 0,
         indexed: None,
         first_timestamp: None,
+        trusted_snapshot: u64::MAX,
     };
     leftovers::tidy(place, &mut recovery.report)?;
     recovery.load()?;
@@ -80,6 +84,8 @@ pub(super) struct Recovery<'a> {
     /// Indexes of the last segment.
     pub(super) indexed: Option<IndexBuilder>,
     pub(super) first_timestamp: Option<i64>,
+    /// Snapshots above were never synced, as far as is known: they may speak of batches that the log has lost.
+    pub(super) trusted_snapshot: u64,
 }
 
 pub(super) struct Loaded {
@@ -98,11 +104,16 @@ impl Recovery<'_> {
         if self.input.clean && !self.options.recovery_full_scan && self.segments[last].distrust.is_none() {
             self.resume_last(last)?;
         }
+        // Also the segment that ends at the recovery point: its data was synced, its indexes were made after that.
+        let unsynced = self.segments.partition_point(|l| l.segment.base_offset() < self.input.recovery_point).saturating_sub(1);
+        if !self.input.clean {
+            self.trusted_snapshot = self.segments[unsynced].segment.base_offset();
+        }
         let from = match self.indexed {
             Some(_) => last + 1,
             None if self.options.recovery_full_scan => 0,
             None if self.input.clean => last,
-            None => self.segments.partition_point(|l| l.segment.base_offset() <= self.input.recovery_point).saturating_sub(1),
+            None => unsynced,
         };
         for at in 0..from.min(self.segments.len()) {
             if let Some(why) = self.segments[at].distrust.take() {
@@ -125,6 +136,10 @@ impl Recovery<'_> {
         let mut next_offset = base;
         let mut at = from;
         while at < self.segments.len() {
+            if at == unsynced && at > from {
+                // Of producers whose batches are gone, only the snapshots know.
+                producers = self.producers_at(self.segments[at].segment.base_offset())?;
+            }
             // The last segment of a log that was not closed has no index files, or unfinished ones: nothing to report.
             if let Some(why) = self.segments[at].distrust.take().filter(|_| self.input.clean || at < last) {
                 self.report.rebuilt.push(Rebuilt { segment: self.segments[at].segment.base_offset(), why });
@@ -138,7 +153,7 @@ impl Recovery<'_> {
 
     fn producers_at(&mut self, offset: u64) -> Result<ProducerStates> {
         let segments: Vec<_> = self.segments.iter().map(|l| Arc::clone(&l.segment)).collect();
-        state::replay(self.place, self.options, &segments, offset, &self.snapshot_bases(), &mut self.report)
+        state::replay(self.place, self.options, &segments, offset, self.trusted_snapshot, &self.snapshot_bases(), &mut self.report)
     }
 
     /// Where snapshots should be: at the last two segments.
@@ -151,7 +166,7 @@ impl Recovery<'_> {
     fn resume_last(&mut self, last: usize) -> Result<()> {
         let segment = Arc::clone(&self.segments[last].segment);
         let base = segment.base_offset();
-        let whole = |kind| self.read_index(base, kind, segment.size_bytes());
+        let whole = |kind| read_index(self.place, self.options, base, kind, segment.size_bytes());
         let read = || -> Result<_, String> {
             let offset = OffsetIndex::new(base, whole(FileKind::OffsetIndex)?).map_err(|e| e.to_string())?;
             let time = TimeIndex::new(base, whole(FileKind::TimeIndex)?).map_err(|e| e.to_string())?;
@@ -189,7 +204,10 @@ impl Recovery<'_> {
         let last = at + 1 == self.segments.len();
         let segment = Arc::clone(&self.segments[at].segment);
         let base = segment.base_offset();
-        if self.snapshot_bases().contains(&base) {
+        let has_snapshot = || self.place.exists(&self.place.path(base, FileKind::Snapshot, FileState::Live));
+        if base > self.trusted_snapshot && has_snapshot() {
+            state::replace(self.place, base, producers)?;
+        } else if self.snapshot_bases().contains(&base) {
             state::save(self.place, base, producers)?;
         }
         let limit = self.segments.get(at + 1).map_or(u64::MAX, |l| l.segment.base_offset());
@@ -217,7 +235,7 @@ impl Recovery<'_> {
         let file = file_name(base, FileKind::Log);
         let location = if last { Location::Last } else { Location::Sealed };
         let zone = if found.offset < self.input.recovery_point { Zone::BelowRecoveryPoint } else { Zone::AboveRecoveryPoint };
-        let action = decide(location, zone, &found.broken, self.options.recovery_mode);
+        let action = decide(location, zone, &found.broken, found.sound_behind.is_none(), self.options.recovery_mode);
         let why = found.broken.describe();
         let path = self.place.path(base, FileKind::Log, FileState::Live);
         let damage = |what: String| Damage { file: file.clone(), position: found.position, offset: found.offset, what };
@@ -235,10 +253,16 @@ impl Recovery<'_> {
                 self.report.read_only = true;
                 return Ok(size);
             }
-            Action::CutTailAndReport => self
-                .report
-                .damage
-                .push(damage(format!("{why}; it lies below the recovery point {}, so it was safe once", self.input.recovery_point))),
+            Action::CutTailAndReport => {
+                let what = match (zone, found.sound_behind) {
+                    (Zone::BelowRecoveryPoint, _) => {
+                        format!("{why}; it lies below the recovery point {}, so it was safe once", self.input.recovery_point)
+                    }
+                    (_, Some(next)) => format!("{why}; the log was cut here, and batches that could be read from byte {next} on went too"),
+                    (_, None) => format!("{why}; this end of the segment can't be read and was cut off, later segments were kept"),
+                };
+                self.report.damage.push(damage(what));
+            }
             Action::CutAndDropLater => {
                 self.report.damage.push(damage(format!("{why}; the log was cut here and all later segments were removed")));
                 self.drop_later(at)?;
@@ -266,7 +290,7 @@ impl Recovery<'_> {
     }
 
     /// Cuts the segment to `size` if it is longer, and puts its rebuilt indexes in place.
-    fn replace(&mut self, at: usize, size: u64, mut scanned: Scanned) -> Result<()> {
+    fn replace(&mut self, at: usize, size: u64, scanned: Scanned) -> Result<()> {
         let last = at + 1 == self.segments.len();
         let old = Arc::clone(&self.segments[at].segment);
         let path = old.path();
@@ -284,18 +308,22 @@ impl Recovery<'_> {
             self.segments[at].segment = Arc::new(Segment::sealed(self.place.clone(), old.base_offset(), facts));
             return Ok(());
         }
-        scanned.indexes.close().map_err(|e| Error::invalid("rebuild the time index of", e.to_string()).at(&path))?;
-        for file in write_index_files(self.place, old.base_offset(), FileState::Live, &scanned.indexes)? {
-            file.sync_data().map_err(|e| Error::io("sync an index of", &path, e))?;
-        }
+        self.segments[at].segment = self.seal(&old, size, scanned.indexes)?;
+        Ok(())
+    }
+
+    /// Puts the rebuilt indexes of a segment in place.
+    fn seal(&self, old: &Segment, size: u64, mut indexes: IndexBuilder) -> Result<Arc<Segment>> {
+        let base = old.base_offset();
+        indexes.close().map_err(|e| Error::invalid("rebuild the time index of", e.to_string()).at(&old.path()))?;
+        replace_index_files(self.place, base, &indexes)?;
         let facts = SealedFacts {
             size,
-            offset_bytes: scanned.indexes.offset.as_bytes().len() as u32,
-            time_bytes: scanned.indexes.time.as_bytes().len() as u32,
-            largest_timestamp: scanned.indexes.largest_timestamp(),
+            offset_bytes: indexes.offset.as_bytes().len() as u32,
+            time_bytes: indexes.time.as_bytes().len() as u32,
+            largest_timestamp: indexes.largest_timestamp(),
         };
-        self.segments[at].segment = Arc::new(Segment::sealed(self.place.clone(), old.base_offset(), facts));
-        Ok(())
+        Ok(Arc::new(Segment::sealed(self.place.clone(), base, facts)))
     }
 
     fn finish(mut self) -> Result<Opened> {
@@ -332,7 +360,7 @@ impl Recovery<'_> {
         let no_producers = self.input.clean && self.without_snapshots;
         self.drop_snapshots(start_offset)?;
         let producers = if no_producers { ProducerStates::default() } else { self.final_producers(&all)? };
-        let unsynced = all[..at].iter().filter(|s| !self.input.clean && next_base(&all, s) > recovery_point);
+        let unsynced = all[..at].iter().filter(|s| !self.input.clean && next_base(&all, s) >= recovery_point);
         let unsynced = unsynced.map(|s| Ok(Unsynced { base_offset: s.base_offset(), file: s.file()? })).collect::<Result<_>>()?;
         let mut writer = self.writer(active, file, size, producers, unsynced)?;
         writer.snapshot_offset = if self.place.exists(&self.place.path(self.next_offset, FileKind::Snapshot, FileState::Live)) {
@@ -345,10 +373,14 @@ impl Recovery<'_> {
     }
 
     fn final_producers(&mut self, all: &[Arc<Segment>]) -> Result<ProducerStates> {
-        let mut producers = state::replay(self.place, self.options, all, self.next_offset, &self.snapshot_bases(), &mut self.report)?;
+        // What was scanned has its snapshots anew: the newest of them is right up to the last segment.
+        let last_base = all.last().map_or(0, |s| s.base_offset());
+        let trusted = if self.input.clean { u64::MAX } else { self.trusted_snapshot.max(last_base) };
+        let mut producers =
+            state::replay(self.place, self.options, all, self.next_offset, trusted, &self.snapshot_bases(), &mut self.report)?;
         producers.expire(self.place.storage.now_ms(), self.options.producer_id_expiration_ms);
         if !self.input.clean {
-            state::save(self.place, self.next_offset, &producers)?;
+            state::replace(self.place, self.next_offset, &producers)?;
         }
         Ok(producers)
     }
@@ -358,6 +390,7 @@ impl Recovery<'_> {
         let bases: BTreeSet<u64> = self.segments.iter().map(|l| l.segment.base_offset()).collect();
         let last_base = bases.last().copied().unwrap_or(0);
         let snapshots = state::list_snapshots(self.place)?;
+        let mut any = false;
         let newest_stray = snapshots.iter().copied().filter(|n| !bases.contains(n) && *n <= self.next_offset && *n >= last_base).max();
         for number in snapshots {
             let wrong = number > self.next_offset || (start_offset > 0 && number <= start_offset);
@@ -365,26 +398,11 @@ impl Recovery<'_> {
             if wrong || stray {
                 self.report.removed.push(file_name(number, FileKind::Snapshot));
                 self.place.remove(&self.place.path(number, FileKind::Snapshot, FileState::Live))?;
+                any = true;
             }
         }
-        Ok(())
-    }
-
-    /// The whole log lies below its start offset: it was deleted, and goes on at the start.
-    fn restart_at(&mut self, start: u64) -> Result<()> {
-        if self.options.recovery_mode == RecoveryMode::Strict {
-            let detail = format!("the log ends at {}, below its start offset {start}", self.next_offset);
-            return Err(Error::new(ErrorKind::Corrupt, OP, detail).at(&self.place.dir));
-        }
-        self.report.notes.push(format!("the log ended at {}, below its start offset {start}: it goes on there, empty", self.next_offset));
-        self.report.read_only = false; // what could not be read is gone with the rest
-        for loaded in std::mem::take(&mut self.segments) {
-            for kind in SEGMENT_FILES.into_iter().chain([FileKind::Snapshot]) {
-                let base = loaded.segment.base_offset();
-                self.place.remove(&self.place.path(base, kind, FileState::Live))?;
-            }
-        }
-        self.place.sync_dir()
+        // A snapshot past the end must not be found again when the log has grown beyond it in another way.
+        if any { self.place.sync_dir() } else { Ok(()) }
     }
 
     fn open_empty(mut self, start: u64) -> Result<Opened> {
@@ -412,6 +430,7 @@ impl Recovery<'_> {
             file,
             position,
             next_offset: self.next_offset,
+            data_end: self.next_offset,
             first_timestamp: self.first_timestamp,
             created_ms: self.place.storage.now_ms(),
             producers,
@@ -445,27 +464,4 @@ pub(crate) fn first_timestamp(segment: &Segment) -> Result<Option<i64>> {
     let file = segment.file()?;
     let first = segment.scan(&*file, 0, 4096).next().and_then(|e| e.ok().map(|e| e.header.max_timestamp));
     Ok(first)
-}
-
-/// The indexes of the first `len` bytes of a segment's `file`; its aborted transactions are known.
-pub(crate) fn rebuild_indexes(
-    place: &Place,
-    options: &LogOptions,
-    base: u64,
-    file: &dyn File,
-    len: u64,
-    aborted: Vec<AbortedTxn>,
-) -> Result<IndexBuilder> {
-    let path = place.path(base, FileKind::Log, FileState::Live);
-    let mut indexes = IndexBuilder::new(base, options.index_interval_bytes, options.segment_index_bytes);
-    let mut scanner = EntryScanner::new(file, 0, len, SCAN_BUFFER_BYTES);
-    while let Some(entry) = scanner.next() {
-        let entry = entry.map_err(|e| e.in_file("read", &path))?;
-        let bad = |e: IndexError| Error::corrupt("index", &path, entry.position, e.to_string()).caused_by(e);
-        indexes.batch(&entry.header, entry.position as u32).map_err(bad)?;
-    }
-    for txn in aborted {
-        indexes.aborted(txn).map_err(|e| Error::corrupt("index", &path, len, e.to_string()).caused_by(e))?;
-    }
-    Ok(indexes)
 }

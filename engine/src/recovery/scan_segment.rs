@@ -10,6 +10,7 @@ use crate::segment::IndexBuilder;
 use crate::storage::{File, read_exact_at, read_full_at};
 
 use super::cases::Broken;
+use super::resync;
 
 /// What the batches of a segment must respect and what they feed.
 pub(super) struct Context<'a> {
@@ -31,6 +32,8 @@ pub(super) struct BrokenAt {
     /// First offset that can't be read because of it.
     pub(super) offset: u64,
     pub(super) broken: Broken,
+    /// Where the next sound batch starts behind it; `None` if it is the end of what was written.
+    pub(super) sound_behind: Option<u64>,
 }
 
 /// What a scan found.
@@ -58,6 +61,7 @@ pub(super) fn scan<'a>(file: &'a dyn File, base: u64, len: u64, context: Context
             first_timestamp: None,
             broken: Vec::new(),
         },
+        found_behind: None,
         context,
     };
     let mut position = 0;
@@ -73,6 +77,8 @@ struct Walk<'a> {
     len: u64,
     decoder: Decoder,
     scanned: Scanned,
+    /// What the last look behind damage found.
+    found_behind: Option<Option<u64>>,
     context: Context<'a>,
 }
 
@@ -93,12 +99,30 @@ impl Walk<'_> {
                     ScanCause::Decode(cause) => (error.position, self.judge(cause, error.position)?, None),
                 },
             };
-            self.scanned.broken.push(BrokenAt { position, offset: self.scanned.next_offset, broken });
             // A wrong checksum leaves the length usable: what follows tells by its own checksum whether it was.
-            let resume = size.map(|size| position + size).filter(|_| self.context.go_on && matches!(broken, Broken::Checksum(_)));
-            return Ok(resume);
+            let behind = size.map(|size| position + size).filter(|_| matches!(broken, Broken::Checksum(_)));
+            let sound_behind = self.look_behind(position, behind)?;
+            self.scanned.broken.push(BrokenAt { position, offset: self.scanned.next_offset, broken, sound_behind });
+            return Ok(behind.filter(|_| self.context.go_on));
         }
         Ok(None)
+    }
+
+    /// Position of the first sound batch behind what is broken at `position`; it is looked for at `behind` first.
+    fn look_behind(&mut self, position: u64, behind: Option<u64>) -> std::io::Result<Option<u64>> {
+        // Each byte is looked at once, however much is broken.
+        match self.found_behind {
+            Some(None) => return Ok(None),
+            Some(Some(found)) if found > position => return Ok(Some(found)),
+            _ => {}
+        }
+        let offsets = self.scanned.next_offset..self.context.limit;
+        let mut found = resync::find_batch(self.file, behind.unwrap_or(position + 1), self.len, offsets.clone())?;
+        if let (None, Some(behind)) = (found, behind) {
+            found = resync::find_batch(self.file, position + 1, behind.min(self.len), offsets)?;
+        }
+        self.found_behind = Some(found);
+        Ok(found)
     }
 
     /// Noise has any byte where a magic should be. It is a format of its own, or a flipped bit, only if the rest

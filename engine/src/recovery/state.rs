@@ -23,20 +23,21 @@ pub(crate) fn list_snapshots(place: &Place) -> Result<Vec<u64>> {
 
 /// The state at `offset`. Damaged snapshots are passed over.
 pub(crate) fn producers_at(place: &Place, options: &LogOptions, segments: &[Arc<Segment>], offset: u64) -> Result<ProducerStates> {
-    replay(place, options, segments, offset, &[], &mut RecoveryReport::default())
+    replay(place, options, segments, offset, u64::MAX, &[], &mut RecoveryReport::default())
 }
 
-/// The state at `offset`; on the way, a snapshot is saved at each of `save_at` (ascending) that has none. Damaged
-/// snapshots are removed and reported.
+/// The state at `offset`, from the newest sound snapshot that is not above `trusted`; on the way, a snapshot is saved
+/// at each of `save_at` (ascending) that has none. Damaged snapshots are removed and reported.
 pub(super) fn replay(
     place: &Place,
     options: &LogOptions,
     segments: &[Arc<Segment>],
     offset: u64,
+    trusted: u64,
     save_at: &[u64],
     report: &mut RecoveryReport,
 ) -> Result<ProducerStates> {
-    let (mut states, from) = newest_sound(place, offset, report)?;
+    let (mut states, from) = newest_sound(place, offset.min(trusted), report)?;
     let mut decoder = Decoder::new(options.decompressed_bytes_max);
     let first = segments.partition_point(|s| s.base_offset() <= from).saturating_sub(1);
     for segment in segments.get(first..).unwrap_or_default() {
@@ -108,12 +109,15 @@ fn read_or_drop(place: &Place, number: u64, report: &mut RecoveryReport) -> Resu
     }
 }
 
-/// Saves a snapshot at `offset`.
+/// Saves a snapshot at `offset`, unless there is one.
 pub(super) fn save(place: &Place, offset: u64, states: &ProducerStates) -> Result<()> {
     let path = place.path(offset, FileKind::Snapshot, FileState::Live);
-    if place.exists(&path) {
-        return Ok(());
-    }
+    if place.exists(&path) { Ok(()) } else { replace(place, offset, states) }
+}
+
+/// Saves a snapshot at `offset` in the place of any that is there.
+pub(super) fn replace(place: &Place, offset: u64, states: &ProducerStates) -> Result<()> {
+    let path = place.path(offset, FileKind::Snapshot, FileState::Live);
     let file = write_file(place, &path, &states.encode())?;
     file.sync_data().map_err(|e| Error::io("sync", &path, e))
 }

@@ -1,0 +1,133 @@
+//! The log is killed, and the machine loses power, at every change and every sync of its life.
+mod disk;
+mod history;
+
+use disk::{Dice, Disk, Fault, Survival};
+use history::{Model, T0, World, afterlife, live};
+
+const STEPS: usize = 60;
+
+/// Runs one life up to every call (every `stride`th), crashes, recovers and looks.
+fn crash_everywhere(survival: Survival, seeds: std::ops::Range<u64>, stride: u64) {
+    let mut failures = Vec::new();
+    let mut crashes = 0u64;
+    for seed in seeds {
+        let whole = Disk::new(T0);
+        live(&whole, seed, STEPS, &mut Model::default()).unwrap();
+        let mut at = seed % stride;
+        while at < whole.calls() {
+            if let Err(why) = crash_once(survival, seed, at) {
+                failures.push(format!("{survival:?} seed {seed} call {at}: {why}"));
+            }
+            crashes += 1;
+            at += stride;
+        }
+    }
+    println!("{survival:?}: {crashes} crashes, {} failures", failures.len());
+    assert!(failures.is_empty(), "{} of {crashes}:\n{}", failures.len(), failures[..failures.len().min(12)].join("\n"));
+}
+
+fn crash_once(survival: Survival, seed: u64, at: u64) -> Result<(), String> {
+    let disk = Disk::new(T0);
+    disk.set_fault(Fault::Crash { at });
+    let mut model = Model::default();
+    let _ = live(&disk, seed, STEPS, &mut model);
+    let mut dice = Dice(seed * 1_000_003 + at);
+    let image = disk.after_crash(survival, &mut dice);
+    // A second crash while it recovers, and then in peace: the end must be the same.
+    let again = image.after_crash(Survival::Everything, &mut dice);
+    again.set_fault(Fault::Crash { at: dice.roll(25) });
+    let _ = World::open(&again).map(|world| world.close());
+    let again = again.after_crash(survival, &mut dice);
+
+    if std::env::var_os("TRACE").is_some() {
+        eprintln!("IMAGE {:?}\nAGAIN {:?}", disk::names(&image, "/data/t-0"), disk::names(&again, "/data/t-0"));
+        for d in [&image, &again] {
+            let w = World::open(&d.after_crash(Survival::Everything, &mut dice)).unwrap();
+            eprintln!("REPORT {:?}", w.log.recovery_report());
+            for b in w.log.batches_from(w.log.start_offset()).unwrap() {
+                let b = b.unwrap();
+                eprintln!(
+                    "{} {}..{} pid {} ep {} txn {} ctl {} n {}",
+                    b.segment,
+                    b.header.base_offset,
+                    b.header.last_offset,
+                    b.header.producer_id,
+                    b.header.producer_epoch,
+                    b.header.is_transactional(),
+                    b.header.is_control(),
+                    b.header.count
+                );
+            }
+            eprintln!("LSO {} producers {:?}", w.log.last_stable_offset(), w.log.active_producers());
+        }
+        eprintln!("{model:?}");
+    }
+    let world = World::open(&image).map_err(|e| format!("does not open: {e:?}"))?;
+    let lenient = matches!(survival, Survival::InOrder | Survival::AnyOrder);
+    let model = if lenient { model.without_holes(&world.log) } else { model };
+    model.check(&world.log)?;
+    let twice = World::open(&again).map_err(|e| format!("does not open after a crash in recovery: {e:?}"))?;
+    model.check(&twice.log).map_err(|e| format!("after a crash in recovery: {e}"))?;
+    let (once, second) = (extent(&world), extent(&twice));
+    if once != second {
+        return Err(format!("recovery ended with {once:?}, after a crash in it with {second:?}"));
+    }
+    afterlife(world, model.clone()).map_err(|e| format!("later: {e}"))?;
+    afterlife(twice, model).map_err(|e| format!("after a crash in recovery, later: {e}"))
+}
+
+fn extent(world: &World) -> (u64, u64, Vec<u64>) {
+    let offsets = world.log.read_from(world.log.start_offset()).unwrap().map(|r| r.unwrap().offset()).collect();
+    (world.log.start_offset(), world.log.end_offset(), offsets)
+}
+
+/// More seeds, for a long run: `KEEPLOG_CRASH_SEEDS=100..200`.
+fn seeds(few: std::ops::Range<u64>) -> (std::ops::Range<u64>, u64) {
+    match std::env::var("KEEPLOG_CRASH_SEEDS") {
+        Ok(given) => {
+            let (from, to) = given.split_once("..").unwrap();
+            (from.parse().unwrap()..to.parse().unwrap(), 1)
+        }
+        Err(_) => (few, 3),
+    }
+}
+
+#[test]
+fn a_killed_process_loses_nothing() {
+    let (seeds, stride) = seeds(1..4);
+    crash_everywhere(Survival::Everything, seeds, stride);
+}
+
+#[test]
+fn a_power_failure_that_takes_all_unsynced_loses_nothing_acknowledged() {
+    let (seeds, stride) = seeds(4..7);
+    crash_everywhere(Survival::Nothing, seeds, stride);
+}
+
+#[test]
+fn a_power_failure_that_takes_some_in_order_loses_nothing_acknowledged() {
+    let (seeds, stride) = seeds(7..10);
+    crash_everywhere(Survival::InOrder, seeds, stride);
+}
+
+#[test]
+fn a_power_failure_that_takes_any_loses_nothing_acknowledged() {
+    let (seeds, stride) = seeds(10..13);
+    crash_everywhere(Survival::AnyOrder, seeds, stride);
+}
+
+#[test]
+fn zz_one() {
+    let Ok(v) = std::env::var("ONE") else { return };
+    let mut p = v.split(':');
+    let seed = p.next().unwrap().parse().unwrap();
+    let at = p.next().unwrap().parse().unwrap();
+    let how = match p.next().unwrap() {
+        "E" => Survival::Everything,
+        "N" => Survival::Nothing,
+        "I" => Survival::InOrder,
+        _ => Survival::AnyOrder,
+    };
+    println!("{:?}", crash_once(how, seed, at));
+}
