@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
+use keeplog::inspect::checkpoint::{read_offsets, write_offsets};
 use keeplog::inspect::storage::RealStorage;
 use keeplog::{CONSUMER_OFFSETS, Durability, OffsetAndMetadata, OffsetOptions, OffsetStore, StoreOptions};
 
@@ -20,6 +21,9 @@ use crate::tally::Tally;
 const PARTITIONS: u32 = 4;
 /// What a broker keeps beside the log of a partition, and knows the partition by.
 const PARTITION_METADATA: &str = "partition.metadata";
+/// What a data directory remembers of its partitions.
+const CHECKPOINTS: [&str; 4] =
+    ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint", "cleaner-offset-checkpoint"];
 const SEED: u64 = 7;
 /// A broker that has just started serves its coordinators one after the other.
 const ATTEMPTS: u32 = 30;
@@ -140,6 +144,14 @@ fn replace_partitions(broker: &Path, ours: &Path) -> Result<()> {
         }
         directory::copy(&ours.join(&name), &target)?;
     }
+    let storage = RealStorage::new();
+    for checkpoint in CHECKPOINTS {
+        let read = |dir: &Path| Ok::<_, anyhow::Error>(read_offsets(&storage, &dir.join(checkpoint)).map_err(describe)?.or_empty());
+        let mut offsets = read(broker)?;
+        offsets.retain(|name, _| name.topic() != CONSUMER_OFFSETS);
+        offsets.extend(read(ours)?.into_iter().filter(|(name, _)| name.topic() == CONSUMER_OFFSETS));
+        write_offsets(&storage, &broker.join(checkpoint), &offsets).map_err(describe)?;
+    }
     Ok(())
 }
 
@@ -206,9 +218,16 @@ impl<'a> Broker<'a> {
     }
 
     fn kill(&mut self) -> Result<()> {
+        let pid = fs::read_to_string(self.dir.with_extension("pid"))?;
         self.script(&["kill9"], None)?;
-        // Its port and its lock go with it, which takes a moment.
-        thread::sleep(ATTEMPT_PAUSE);
+        // Its port and its lock go when it is gone.
+        let process = Path::new("/proc").join(pid.trim());
+        for _ in 0..ATTEMPTS {
+            if !process.exists() {
+                break;
+            }
+            thread::sleep(ATTEMPT_PAUSE);
+        }
         self.forget()
     }
 
@@ -230,7 +249,7 @@ impl<'a> Broker<'a> {
         self.oracle.run(&["broker-answers", &self.address()])
     }
 
-    /// How its answers differ from `committed`, once it has had the time to load.
+    /// How its answers differ from `committed`, once it has had the time to load, and what it had against our partitions when it did.
     fn expect(&self, committed: &BTreeSet<String>) -> Result<Vec<String>> {
         let mut found = Vec::new();
         for _ in 0..ATTEMPTS {
@@ -240,6 +259,9 @@ impl<'a> Broker<'a> {
             }
             thread::sleep(ATTEMPT_PAUSE);
         }
+        let log = fs::read_to_string(self.dir.with_extension("log"))?;
+        let complains = |line: &&str| line.contains(CONSUMER_OFFSETS) && (line.contains(" WARN ") || line.contains(" ERROR "));
+        found.extend(log.lines().filter(complains).map(|line| format!("the broker complains: {line}")));
         Ok(found)
     }
 }

@@ -197,3 +197,68 @@ fn hex(bytes: &[u8]) -> String {
         text
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = r#"{"file":"00000000000000000000.log","pos":99,"bytes":80,"magic":2,"base":7,"last":8,"count":1,"codec":"none","ts_type":"CreateTime","max_ts":5,"horizon":null,"pid":1,"epoch":0,"seq":3,"leader_epoch":0,"txn":false,"control":false,"crc":17,"valid":true,"records":[{"o":7,"t":5,"k":"6b","v":null,"h":[["68",null]]}]}"#;
+
+    /// Every field of a line with another value.
+    const CHANGES: [(&str, &str); 26] = [
+        ("\"0000", "\"1000"),
+        ("\"pos\":99", "\"pos\":98"),
+        ("\"bytes\":80", "\"bytes\":81"),
+        ("\"magic\":2", "\"magic\":1"),
+        ("\"base\":7", "\"base\":6"),
+        ("\"last\":8", "\"last\":9"),
+        ("\"count\":1", "\"count\":null"),
+        ("\"none\"", "\"lz4\""),
+        ("CreateTime", "LogAppendTime"),
+        ("\"max_ts\":5", "\"max_ts\":-1"),
+        ("\"horizon\":null", "\"horizon\":0"),
+        ("\"pid\":1", "\"pid\":-1"),
+        ("\"epoch\":0", "\"epoch\":1"),
+        ("\"seq\":3", "\"seq\":4"),
+        ("\"leader_epoch\":0", "\"leader_epoch\":-1"),
+        ("\"txn\":false", "\"txn\":true"),
+        ("\"control\":false", "\"control\":true"),
+        ("\"crc\":17", "\"crc\":18"),
+        ("\"valid\":true", "\"valid\":false"),
+        ("\"o\":7", "\"o\":8"),
+        ("\"t\":5", "\"t\":6"),
+        ("\"6b\"", "null"),
+        ("\"v\":null", "\"v\":\"\""),
+        ("[[\"68\",null]]", "[]"),
+        ("[\"68\",null]", "[\"68\",\"\"]"),
+        ("\"68\"", "\"69\""),
+    ];
+
+    fn batch(line: &str) -> Batch {
+        parse(line).unwrap().remove(0)
+    }
+
+    #[test]
+    fn no_difference_goes_unnoticed() {
+        let ours = batch(LINE);
+        assert!(differences(&ours, &ours, Exactness::Full).is_empty());
+        for (from, to) in CHANGES {
+            let changed = LINE.replacen(from, to, 1);
+            assert_ne!(changed, LINE, "{from}");
+            let theirs = batch(&changed);
+            assert_eq!(differences(&ours, &theirs, Exactness::Full).len(), 1, "{from}");
+            let moved = usize::from(!from.contains("pos"));
+            assert_eq!(differences(&ours, &theirs, Exactness::Moved).len(), moved, "{from}");
+            let reencoded = usize::from(!["pos", "\"bytes", "crc"].iter().any(|field| from.contains(field)));
+            assert_eq!(differences(&ours, &theirs, Exactness::Reencoded).len(), reencoded, "{from}");
+        }
+    }
+
+    #[test]
+    fn a_missing_batch_and_an_unknown_field_are_noticed() {
+        let one = [batch(LINE)];
+        assert_eq!(compare(&one, &[], |_| Exactness::Full).len(), 1);
+        assert_eq!(compare(&[], &one, |_| Exactness::Full).len(), 1);
+        assert!(parse(&LINE.replace("\"pos\"", "\"position\"")).is_err());
+    }
+}
