@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use keeplog::inspect::storage::{Entry, EntryKind, File, FileLock, MemoryStorage, Metadata, OpenMode, Storage, read_full_at};
+use keeplog::inspect::storage::{Entry, File, FileLock, MemoryStorage, Metadata, OpenMode, Storage, read_full_at};
 
 /// What a crash leaves of that which was not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +33,6 @@ pub(crate) enum Fault {
     None,
     /// From this one on (counted from 0) none is carried out; of a write, half.
     Crash { at: u64 },
-    /// This one fails, of a write after half of its bytes, and the next ones work.
-    Once { at: u64, kind: io::ErrorKind },
-    /// From this one on all fail but those that free space.
-    Full { at: u64 },
     /// Every one works, but reads and writes are short and interrupted.
     Short,
 }
@@ -159,27 +155,12 @@ impl Disk {
     }
 
     /// Counts a call that changes or syncs something; an error if it is not to be carried out.
-    fn change(&self, frees_space: bool) -> io::Result<()> {
+    fn change(&self) -> io::Result<()> {
         let mut state = self.state();
-        if std::env::var_os("TRACE").is_some() {
-            let bt = std::backtrace::Backtrace::force_capture().to_string();
-            let l: Vec<_> = bt
-                .lines()
-                .filter(|l| {
-                    (l.contains("keeplog") || l.contains("history") || l.contains("as keeplog_engine::storage"))
-                        && !l.trim_start().starts_with("at")
-                })
-                .take(7)
-                .map(|l| l.trim().to_owned())
-                .collect();
-            eprintln!("call {} {:?}", state.calls, l);
-        }
         let call = state.calls;
         state.calls += 1;
         match state.fault {
             Fault::Crash { at } if call >= at => Err(io::Error::other("the machine has stopped")),
-            Fault::Once { at, kind } if call == at => Err(kind.into()),
-            Fault::Full { at } if call >= at && !frees_space => Err(io::ErrorKind::StorageFull.into()),
             _ => Ok(()),
         }
     }
@@ -303,7 +284,7 @@ impl Storage for Disk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
         let creates = matches!(mode, OpenMode::CreateNew | OpenMode::Truncate);
         if creates {
-            self.change(false)?;
+            self.change()?;
         }
         let file = self.live.open(path, mode)?;
         let mut state = self.state();
@@ -326,7 +307,7 @@ impl Storage for Disk {
     }
 
     fn set_modified(&self, path: &Path, modified_ms: i64) -> io::Result<()> {
-        self.change(true)?;
+        self.change()?;
         self.live.set_modified(path, modified_ms)?;
         let mut state = self.state();
         if let Some(node) = state.node(path) {
@@ -336,35 +317,35 @@ impl Storage for Disk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.change(true)?;
+        self.change()?;
         self.live.rename(from, to)?;
         self.state().rename(from, to);
         Ok(())
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.change(true)?;
+        self.change()?;
         self.live.remove_file(path)?;
         self.state().remove(path);
         Ok(())
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.change(false)?;
+        self.change()?;
         self.live.create_dir(path)?;
         self.state().add(path, Node::default());
         Ok(())
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.change(true)?;
+        self.change()?;
         self.live.remove_dir(path)?;
         self.state().remove(path);
         Ok(())
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.change(true)?;
+        self.change()?;
         self.live.sync_dir(dir)?;
         let mut state = self.state();
         let node = state.node(dir).unwrap();
@@ -410,7 +391,7 @@ impl DiskFile {
             return Ok(len);
         }
         state.calls += 1;
-        if state.calls % 3 == 0 {
+        if state.calls.is_multiple_of(3) {
             return Err(io::ErrorKind::Interrupted.into());
         }
         Ok(len.min(1 + state.calls as usize % 97))
@@ -429,7 +410,7 @@ impl File for DiskFile {
 
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<usize> {
         let len = self.shortened(bytes.len())?;
-        if let Err(e) = self.disk.change(false) {
+        if let Err(e) = self.disk.change() {
             if !self.disk.is_stopped() {
                 self.file.write_at(&bytes[..bytes.len() / 2], position)?;
             }
@@ -440,12 +421,12 @@ impl File for DiskFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.disk.change(true)?;
+        self.disk.change()?;
         self.file.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.disk.change(true)?;
+        self.disk.change()?;
         self.file.sync_data()?;
         self.disk.state().sync_file(self.node);
         Ok(())
@@ -454,10 +435,4 @@ impl File for DiskFile {
     fn map(&self, len: u64) -> io::Result<Bytes> {
         self.file.map(len)
     }
-}
-
-/// The names in a directory, for messages.
-pub(crate) fn names(disk: &Disk, dir: &str) -> Vec<String> {
-    let entries = disk.list(Path::new(dir)).unwrap_or_default();
-    entries.into_iter().filter(|e| e.kind == EntryKind::File).map(|e| e.name).collect()
 }

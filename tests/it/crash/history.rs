@@ -95,9 +95,6 @@ pub(crate) fn live(disk: &Disk, seed: u64, steps: usize, model: &mut Model) -> R
     let mut world = World::open(disk)?;
     for _ in 0..steps {
         let step = dice.roll(30);
-        if std::env::var_os("TRACE").is_some() {
-            eprintln!("step {step} end {} start {} must {}", world.log.end_offset(), world.log.start_offset(), model.must_end);
-        }
         match step {
             0..=10 => append(&world.log, &mut dice, model)?,
             11..=13 => append_idempotent(&world.log, &mut dice, model)?,
@@ -398,6 +395,7 @@ impl Model {
 }
 
 /// Goes on with a log that was recovered: what was deleted must not come back when the cleaner has been there again.
+#[allow(clippy::needless_pass_by_value)] // its life ends here
 pub(crate) fn afterlife(world: World, mut model: Model) -> std::result::Result<(), String> {
     model.take_over(&world.log);
     let disk = world.disk.clone();

@@ -1,4 +1,5 @@
 //! The log is killed, and the machine loses power, at every change and every sync of its life.
+
 mod disk;
 mod history;
 
@@ -23,7 +24,7 @@ fn crash_everywhere(survival: Survival, seeds: std::ops::Range<u64>, stride: u64
             at += stride;
         }
     }
-    println!("{survival:?}: {crashes} crashes, {} failures", failures.len());
+    assert!(crashes > 20, "too few crashes to say anything: {crashes}");
     assert!(failures.is_empty(), "{} of {crashes}:\n{}", failures.len(), failures[..failures.len().min(12)].join("\n"));
 }
 
@@ -37,32 +38,8 @@ fn crash_once(survival: Survival, seed: u64, at: u64) -> Result<(), String> {
     // A second crash while it recovers, and then in peace: the end must be the same.
     let again = image.after_crash(Survival::Everything, &mut dice);
     again.set_fault(Fault::Crash { at: dice.roll(25) });
-    let _ = World::open(&again).map(|world| world.close());
+    let _ = World::open(&again).map(World::close);
     let again = again.after_crash(survival, &mut dice);
-
-    if std::env::var_os("TRACE").is_some() {
-        eprintln!("IMAGE {:?}\nAGAIN {:?}", disk::names(&image, "/data/t-0"), disk::names(&again, "/data/t-0"));
-        for d in [&image, &again] {
-            let w = World::open(&d.after_crash(Survival::Everything, &mut dice)).unwrap();
-            eprintln!("REPORT {:?}", w.log.recovery_report());
-            for b in w.log.batches_from(w.log.start_offset()).unwrap() {
-                let b = b.unwrap();
-                eprintln!(
-                    "{} {}..{} pid {} ep {} txn {} ctl {} n {}",
-                    b.segment,
-                    b.header.base_offset,
-                    b.header.last_offset,
-                    b.header.producer_id,
-                    b.header.producer_epoch,
-                    b.header.is_transactional(),
-                    b.header.is_control(),
-                    b.header.count
-                );
-            }
-            eprintln!("LSO {} producers {:?}", w.log.last_stable_offset(), w.log.active_producers());
-        }
-        eprintln!("{model:?}");
-    }
     let world = World::open(&image).map_err(|e| format!("does not open: {e:?}"))?;
     let lenient = matches!(survival, Survival::InOrder | Survival::AnyOrder);
     let model = if lenient { model.without_holes(&world.log) } else { model };
@@ -115,19 +92,4 @@ fn a_power_failure_that_takes_some_in_order_loses_nothing_acknowledged() {
 fn a_power_failure_that_takes_any_loses_nothing_acknowledged() {
     let (seeds, stride) = seeds(10..13);
     crash_everywhere(Survival::AnyOrder, seeds, stride);
-}
-
-#[test]
-fn zz_one() {
-    let Ok(v) = std::env::var("ONE") else { return };
-    let mut p = v.split(':');
-    let seed = p.next().unwrap().parse().unwrap();
-    let at = p.next().unwrap().parse().unwrap();
-    let how = match p.next().unwrap() {
-        "E" => Survival::Everything,
-        "N" => Survival::Nothing,
-        "I" => Survival::InOrder,
-        _ => Survival::AnyOrder,
-    };
-    println!("{:?}", crash_once(how, seed, at));
 }
