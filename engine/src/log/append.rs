@@ -369,6 +369,7 @@ impl Inner {
         writer.created_ms = self.place.storage.now_ms();
         writer.names_changed = true;
         writer.next_offset = writer.next_offset.max(base_offset);
+        writer.data_end = writer.next_offset;
         self.write_snapshot(writer)?;
         Ok(())
     }

@@ -325,14 +325,15 @@ impl Inner {
         self.end_offset.store(writer.next_offset, Ordering::Release);
     }
 
-    /// Saves the producers' state as it is at the end of the log. Not synced here.
+    /// Saves the producers' state as it is at the end of the log, where the next open finds it. Not synced here.
     fn write_snapshot(&self, writer: &mut Writer) -> Result<Option<Arc<dyn File>>> {
-        if writer.snapshot_offset == writer.next_offset {
+        let end = writer.data_end;
+        if writer.snapshot_offset == end {
             return Ok(None);
         }
-        let path = self.place.path(writer.next_offset, FileKind::Snapshot, FileState::Live);
+        let path = self.place.path(end, FileKind::Snapshot, FileState::Live);
         let file = write_file(&self.place, &path, &writer.producers.encode())?;
-        writer.snapshot_offset = writer.next_offset;
+        writer.snapshot_offset = end;
         writer.names_changed = true;
         Ok(Some(file))
     }

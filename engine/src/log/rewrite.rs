@@ -125,7 +125,10 @@ impl Rewrite {
 
 impl Drop for Rewrite {
     fn drop(&mut self) {
-        if let Err(error) = recovery::purge_cleaned(&self.log.inner.place) {
+        // After a failure some files may be `.swap` already: only with the rest of them does the next open know what to do.
+        if self.log.inner.failure.get().is_none()
+            && let Err(error) = recovery::purge_cleaned(&self.log.inner.place)
+        {
             tracing::warn!(%error, "unfinished outputs of a rewrite stay until the next one or until the log is opened again");
         }
         self.log.inner.rewriting.leave();

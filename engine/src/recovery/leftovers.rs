@@ -36,8 +36,13 @@ pub(super) fn tidy(place: &Place, report: &mut RecoveryReport) -> Result<()> {
         remove(place, file, report)?;
     }
     let unfinished = in_state(FileState::Cleaned).map(|f| f.number).min().unwrap_or(u64::MAX);
-    for file in in_state(FileState::Swap).filter(|f| f.number >= unfinished) {
+    let undone: Vec<_> = in_state(FileState::Swap).filter(|f| f.number >= unfinished).collect();
+    for file in &undone {
         remove(place, file, report)?;
+    }
+    if !undone.is_empty() {
+        // The `.cleaned` that tells that they are unfinished must not go before them.
+        place.sync_dir()?;
     }
     for file in in_state(FileState::Cleaned) {
         remove(place, file, report)?;

@@ -33,6 +33,10 @@ pub(crate) enum Fault {
     None,
     /// From this one on (counted from 0) none is carried out; of a write, half.
     Crash { at: u64 },
+    /// This one fails, of a write after half of its bytes, and the next ones work.
+    Once { at: u64, kind: io::ErrorKind },
+    /// From this one on all fail but those that free space.
+    Full { at: u64 },
     /// Every one works, but reads and writes are short and interrupted.
     Short,
 }
@@ -155,12 +159,14 @@ impl Disk {
     }
 
     /// Counts a call that changes or syncs something; an error if it is not to be carried out.
-    fn change(&self) -> io::Result<()> {
+    fn change(&self, frees_space: bool) -> io::Result<()> {
         let mut state = self.state();
         let call = state.calls;
         state.calls += 1;
         match state.fault {
             Fault::Crash { at } if call >= at => Err(io::Error::other("the machine has stopped")),
+            Fault::Once { at, kind } if call == at => Err(kind.into()),
+            Fault::Full { at } if call >= at && !frees_space => Err(io::ErrorKind::StorageFull.into()),
             _ => Ok(()),
         }
     }
@@ -284,7 +290,7 @@ impl Storage for Disk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
         let creates = matches!(mode, OpenMode::CreateNew | OpenMode::Truncate);
         if creates {
-            self.change()?;
+            self.change(false)?;
         }
         let file = self.live.open(path, mode)?;
         let mut state = self.state();
@@ -307,7 +313,7 @@ impl Storage for Disk {
     }
 
     fn set_modified(&self, path: &Path, modified_ms: i64) -> io::Result<()> {
-        self.change()?;
+        self.change(true)?;
         self.live.set_modified(path, modified_ms)?;
         let mut state = self.state();
         if let Some(node) = state.node(path) {
@@ -317,35 +323,35 @@ impl Storage for Disk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.change()?;
+        self.change(true)?;
         self.live.rename(from, to)?;
         self.state().rename(from, to);
         Ok(())
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.change()?;
+        self.change(true)?;
         self.live.remove_file(path)?;
         self.state().remove(path);
         Ok(())
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.change()?;
+        self.change(false)?;
         self.live.create_dir(path)?;
         self.state().add(path, Node::default());
         Ok(())
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.change()?;
+        self.change(true)?;
         self.live.remove_dir(path)?;
         self.state().remove(path);
         Ok(())
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.change()?;
+        self.change(true)?;
         self.live.sync_dir(dir)?;
         let mut state = self.state();
         let node = state.node(dir).unwrap();
@@ -410,7 +416,7 @@ impl File for DiskFile {
 
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<usize> {
         let len = self.shortened(bytes.len())?;
-        if let Err(e) = self.disk.change() {
+        if let Err(e) = self.disk.change(false) {
             if !self.disk.is_stopped() {
                 self.file.write_at(&bytes[..bytes.len() / 2], position)?;
             }
@@ -421,12 +427,12 @@ impl File for DiskFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.disk.change()?;
+        self.disk.change(true)?;
         self.file.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.disk.change()?;
+        self.disk.change(true)?;
         self.file.sync_data()?;
         self.disk.state().sync_file(self.node);
         Ok(())

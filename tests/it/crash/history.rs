@@ -20,8 +20,8 @@ const TRANSACTIONAL: i64 = 9;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     records: BTreeMap<u64, Written>,
-    /// Offsets of the last batch of the idempotent producer, by their sequence.
-    sequences: BTreeMap<u64, i32>,
+    /// Offsets of the batches of the idempotent producer, of one record each.
+    of_producer: BTreeSet<u64>,
     /// Everything below was acknowledged as synced, and no truncation has been asked for since.
     must_end: u64,
     /// One past the last offset that was ever given.
@@ -106,7 +106,10 @@ pub(crate) fn live(disk: &Disk, seed: u64, steps: usize, model: &mut Model) -> R
             17 => world.log.roll()?,
             18..=20 => {
                 model.cleaned_below(world.log.segments().active().base_offset());
-                world.clean()?;
+                let cleaned = world.clean();
+                // It syncs before it takes anything away.
+                model.must_end = model.must_end.max(end_of_last_batch_below(&world.log, world.log.recovery_point()));
+                cleaned?;
             }
             21 => truncate(&world.log, &mut dice, model)?,
             22 => {
@@ -166,10 +169,10 @@ fn batch(spec: BatchSpec, written: &[(String, Option<String>)], now_ms: i64) -> 
 
 fn append_idempotent(log: &Log, dice: &mut Dice, model: &mut Model) -> Result<()> {
     let written = vec![(format!("i{}", dice.roll(3)), value(dice))];
-    let last = model.sequences.last_key_value().map_or(-1, |(_, s)| *s);
+    let last = log.active_producers().into_iter().find(|p| p.id == IDEMPOTENT).map_or(-1, |p| p.last_sequence);
     let spec = BatchSpec { producer_id: IDEMPOTENT, producer_epoch: 0, base_sequence: last + 1, ..BatchSpec::default() };
     let end = log.end_offset();
-    model.sequences.insert(end, last + 1);
+    model.of_producer.insert(end);
     let bytes = batch(spec, &written, log.storage().now_ms());
     model.note(end, written, false);
     log.append_batch(bytes, Durability::Buffered)?;
@@ -215,7 +218,7 @@ fn truncate(log: &Log, dice: &mut Dice, model: &mut Model) -> Result<()> {
     assert_eq!(log.end_offset(), to);
     // A transaction whose marker went is open again: one more marker ends it.
     model.records.retain(|offset, _| *offset < whole);
-    model.sequences.retain(|offset, _| *offset < whole);
+    model.of_producer.retain(|offset| *offset < whole);
     model.end = to;
     model.start_min = log.start_offset();
     model.start_max = log.start_offset();
@@ -226,8 +229,13 @@ fn truncate(log: &Log, dice: &mut Dice, model: &mut Model) -> Result<()> {
             cut_open = true;
         }
     }
-    if cut_open {
-        let epoch = log.active_producers().into_iter().find(|p| p.id == TRANSACTIONAL).unwrap().epoch;
+    if !cut_open {
+        return Ok(());
+    }
+    // Of one that the cleaner took away, being aborted, nothing may be left to end.
+    let open = log.active_producers().into_iter().find(|p| p.id == TRANSACTIONAL && p.open_txn_first_offset.is_some());
+    if let Some(producer) = open {
+        let epoch = producer.epoch;
         let marker = log.end_offset();
         model.end = marker + 1;
         for record in model.records.values_mut().filter(|r| r.transaction == Some(None)) {
@@ -236,6 +244,7 @@ fn truncate(log: &Log, dice: &mut Dice, model: &mut Model) -> Result<()> {
         let end = TransactionEnd { producer_id: TRANSACTIONAL, producer_epoch: epoch, result: TxnResult::Aborted, coordinator_epoch: 0 };
         log.end_transaction(&end, Durability::Buffered)?;
     }
+    model.records.values_mut().filter(|r| r.transaction == Some(None)).for_each(|r| r.transaction = Some(Some((0, false))));
     Ok(())
 }
 
@@ -291,10 +300,10 @@ impl Model {
         let mut model = self.clone();
         let Ok(records) = log.read_from(log.start_offset()) else { return model };
         let held: BTreeSet<u64> = records.filter_map(|r| r.ok().map(|r| r.offset())).collect();
-        let is_lost = |offset: &u64| *offset >= self.must_end && !held.contains(offset);
-        let lost: BTreeSet<u64> = self.records.iter().filter(|(o, r)| is_lost(o) && r.gone == Gone::No).map(|(o, _)| *o).collect();
+        let is_lost = |offset: &u64| *offset >= self.must_end.max(log.start_offset()) && !held.contains(offset);
+        let lost: BTreeSet<u64> = self.records.iter().map(|(o, _)| *o).filter(is_lost).collect();
         model.records.retain(|offset, _| !lost.contains(offset));
-        model.sequences.retain(|offset, _| !is_lost(offset));
+        model.of_producer.retain(|offset| !is_lost(offset));
         for record in model.records.values_mut() {
             if matches!(record.gone, Gone::For(newer) if lost.contains(&newer)) {
                 record.gone = Gone::No;
@@ -363,16 +372,13 @@ impl Model {
 
     fn check_producers(&self, log: &Log, start: u64, end: u64) -> std::result::Result<(), String> {
         let known = log.active_producers().into_iter().find(|p| p.id == IDEMPOTENT).map(|p| p.last_data_offset);
-        let written = self.sequences.range(start..end.max(start)).next_back().map(|(offset, _)| *offset);
-        match (known, written) {
-            (Some(Some(known)), written) if self.sequences.range(..end).next_back().map(|(o, _)| *o) == Some(known) => {
-                let _ = written;
-                Ok(())
-            }
-            // Of a batch that the cleaner took away, or that lies below the start, nothing need be known.
-            (None | Some(None), Some(written)) if self.records.get(&written).is_none_or(|w| w.gone != Gone::No) => Ok(()),
-            (None | Some(None), None) => Ok(()),
-            (known, written) => Err(format!("the last offset of the producer is {known:?}, {written:?} is right")),
+        // What the cleaner took away before a truncation is known no more: then an earlier batch may be the last.
+        let kept = self.of_producer.range(..end).filter(|o| **o >= start && self.records.get(o).is_some_and(|w| w.gone == Gone::No));
+        let (may_be_old, last) = (kept.copied().next_back(), self.of_producer.range(..end).next_back().copied());
+        match (known.flatten(), last) {
+            (known, last) if known == last => Ok(()),
+            (known, last) if known < last && known >= may_be_old => Ok(()),
+            (known, last) => Err(format!("the last offset of the producer is {known:?}, {last:?} is right")),
         }
     }
 
@@ -380,7 +386,7 @@ impl Model {
     pub(crate) fn take_over(&mut self, log: &Log) {
         let end = log.end_offset();
         self.records.retain(|offset, _| *offset < end);
-        self.sequences.retain(|offset, _| *offset < end);
+        self.of_producer.retain(|offset| *offset < end);
         (self.end, self.must_end) = (end, end);
         (self.start_min, self.start_max) = (log.start_offset(), log.start_offset());
         self.holes_from = None;
