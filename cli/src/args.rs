@@ -139,8 +139,8 @@ Examples:
   keeplog verify /var/lib/kafka/data && echo sound
   keeplog verify --json orders-0 | jq '.findings[] | select(.severity == \"damage\")'
 
-Findings are damage (data is lost or would be read wrongly), warning (needs mending, nothing is lost) or note (unusual \
-but sound). The exit status is 1 only if there is damage. In JSON, findings about the data directory itself come first, \
+Findings are damage (a file is not what was written: data is lost or would be read wrongly, or the file must be made \
+anew), warning (unfinished or out of date, nothing is lost) or note (unusual but sound). The exit status is 1 only if there is damage. In JSON, findings about the data directory itself come first, \
 as an object whose partition is null.
 
 Only reads; keeplog recover mends. Of a log in use, the end may look torn while it is being written.")]
@@ -156,18 +156,22 @@ pub(crate) struct Verify {
 /// Open a log as after a crash, mend it, and close it cleanly.
 ///
 /// Completes or undoes interrupted swaps, removes leftovers, reads every batch, cuts a torn tail, rebuilds indexes and
-/// producer snapshots, and reports all it did. Damage that is no torn tail is reported and kept. The recovery point says
+/// producer snapshots, and reports all it did. Damage that is no torn tail is reported, and its bytes are kept. The recovery point says
 /// below which offset everything was known to be on the device: what is wrong there is always damage, and no whole batch
 /// there is ever cut.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
+  keeplog recover --dry-run orders-0           what would it do?
   keeplog recover orders-0                     with the recovery point of its checkpoint file
   keeplog recover --recovery-point 0 orders-0  take nothing as known to be on the device
   keeplog recover --cut-damage orders-0        give up all behind the first damage above that
   keeplog recover --json /var/lib/kafka/data   every partition, one JSON object each
 
-Writes, and takes the lock of the data directory. Exit status 1 if there was damage.")]
+Whatever it cuts that may be more than a torn write is kept beside the log, in FILE.cut-POSITION, which neither Keeplog nor \
+a broker reads. A directory that is not named like a partition (a copy, say) is taken by itself, without checkpoints.
+
+Writes, and takes the lock of the data directory; --dry-run does neither. Exit status 1 if there was damage.")]
 pub(crate) struct Recover {
     /// Partition directory, or data directory that holds several.
     #[arg(value_name = "DIR")]
@@ -175,10 +179,12 @@ pub(crate) struct Recover {
     /// Offset below which everything is known to be synced, instead of the one in the checkpoint file.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub(crate) recovery_point: Option<u64>,
-    /// Cut the log at the first damage above the recovery point and remove all later segments, as Kafka does, instead of
-    /// keeping them.
+    /// Cut the log at the first damage above the recovery point and take all later segments out of it, as Kafka does.
     #[arg(long)]
     pub(crate) cut_damage: bool,
+    /// Say what would be done, and change nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// Print JSON, one object per partition and line.
     #[arg(long)]
     pub(crate) json: bool,

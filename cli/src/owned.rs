@@ -27,16 +27,20 @@ pub(crate) struct OwnedTarget {
 }
 
 impl OwnedTarget {
-    /// Takes the data directory of `path`: the directory itself, or the one above it if `path` is a partition.
+    /// Takes the data directory of `path`: the directory itself, or the one above it if `path` is a partition. Of one that
+    /// is not named like a partition, only this one is taken.
     pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path) -> Result<Self, Failure> {
         let target = Target::find(&*storage, path)?;
         let above = target.partitions[0].path.parent().map(Path::to_path_buf);
         let dir = if target.whole_dir { target.data_dir.clone() } else { above };
         let dir = dir.ok_or_else(|| Failure::new(format!("could not open {}: there is no directory above it", path.display())))?;
-        if !target.whole_dir {
-            live_name(&target.partitions[0].name)?;
-        }
-        let data_dir = Arc::new(DataDir::open(Arc::clone(&storage), &dir)?);
+        let named = target.whole_dir || live_name(&target.partitions[0].name)?.is_some();
+        let opened = if named {
+            DataDir::open(Arc::clone(&storage), &dir)
+        } else {
+            DataDir::open_alone(Arc::clone(&storage), &target.partitions[0].path)
+        };
+        let data_dir = Arc::new(opened?);
         for warning in data_dir.warnings() {
             complain(&format!("{}: {}", output::name(&warning.path.display().to_string()), warning.detail));
         }
@@ -51,9 +55,14 @@ impl OwnedTarget {
     /// Runs `work` on each live partition, as [`Target::each`] does.
     pub(crate) fn each(&self, mut work: impl FnMut(&OwnedPartition) -> Result<Status, Failure>) -> Result<Status, Failure> {
         self.target.each(|partition| {
-            let Ok(topic_partition) = live_name(&partition.name) else {
-                complain(&format!("left out {}: it is no partition in use", output::name(&partition.name)));
-                return Ok(Status::Fine);
+            let topic_partition = match live_name(&partition.name) {
+                Ok(Some(name)) => name,
+                // Then it is the only one.
+                Ok(None) => self.data_dir.partitions().swap_remove(0),
+                Err(_) => {
+                    complain(&format!("left out {}: it is no partition in use", output::name(&partition.name)));
+                    return Ok(Status::Fine);
+                }
             };
             let log_bytes = crate::target::log_bytes(&*self.storage, partition);
             work(&OwnedPartition { name: output::name(&partition.name), topic_partition, log_bytes })
@@ -74,11 +83,12 @@ impl OwnedTarget {
     }
 }
 
-/// The partition of a directory that is in use, by its name.
-fn live_name(name: &str) -> Result<TopicPartition, Failure> {
+/// The partition of a directory that is in use, by its name; `None` if it is not named like a partition.
+fn live_name(name: &str) -> Result<Option<TopicPartition>, Failure> {
     match DirectoryName::parse(name) {
-        Some(DirectoryName { topic_partition, state: DirectoryState::Live }) => Ok(topic_partition),
-        _ => Err(Failure::new(format!("could not open {name} for writing: it is not named like a partition in use"))
-            .advise("name the directory TOPIC-PARTITION, such as orders-0")),
+        Some(DirectoryName { topic_partition, state: DirectoryState::Live }) => Ok(Some(topic_partition)),
+        None => Ok(None),
+        Some(_) => Err(Failure::new(format!("could not open {name} for writing: a broker set it aside, or is about to remove it"))
+            .advise("work on a copy, in a directory of another name")),
     }
 }

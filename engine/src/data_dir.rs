@@ -72,6 +72,8 @@ impl fmt::Display for Warning {
 pub struct DataDir {
     storage: Arc<dyn Storage>,
     path: PathBuf,
+    /// The only log in use, where that is one by itself: see [`DataDir::open_alone`].
+    alone: Option<PathBuf>,
     was_clean: bool,
     warnings: Vec<Warning>,
     state: Mutex<State>,
@@ -129,7 +131,23 @@ impl DataDir {
             foreign: layout.foreign,
             offsets,
         };
-        Ok(Self { storage, path, was_clean, warnings, state: Mutex::new(state), written: Mutex::new(Written(written)) })
+        Ok(Self { storage, path, alone: None, was_clean, warnings, state: Mutex::new(state), written: Mutex::new(Written(written)) })
+    }
+
+    /// Opens the partition directory `dir`, whatever its name is, as one by itself: a copy, say, that was set aside.
+    /// [`DataDir::partitions`] has one name then, which stands for it. The directory above is locked, and nothing else
+    /// there is read or written: no recovery point is known, and none is kept.
+    pub fn open_alone(storage: Arc<dyn Storage>, dir: &Path) -> Result<Self> {
+        const OP: &str = "open the partition directory";
+        let dir = storage.canonicalize(dir).map_err(|e| Error::io(OP, dir, e))?;
+        let above = dir.parent().ok_or_else(|| Error::invalid(OP, "there is no directory above it").at(&dir))?.to_path_buf();
+        let lock = take_lock(&*storage, &above)?;
+        let named = dir.file_name().and_then(|name| name.to_str()?.parse().ok());
+        let name = named.map_or_else(|| TopicPartition::new("alone", 0), Ok)?;
+        let partitions = BTreeMap::from([(name, Use::Untouched)]);
+        let state = State { closed: false, lock: Some(lock), partitions, foreign: Vec::new(), offsets: Default::default() };
+        let (warnings, written) = (Vec::new(), Mutex::new(Written(Default::default())));
+        Ok(Self { storage, path: above, alone: Some(dir), was_clean: false, warnings, state: Mutex::new(state), written })
     }
 
     /// As [`DataDir::open`]; creates the directory, and those above it, durably if they are missing.
@@ -171,13 +189,14 @@ impl DataDir {
     /// Path of a partition's directory, whether it exists or not.
     #[must_use]
     pub fn partition_path(&self, name: &TopicPartition) -> PathBuf {
-        self.path.join(name.directory_name())
+        self.alone.clone().unwrap_or_else(|| self.path.join(name.directory_name()))
     }
 
     /// Creates an empty partition directory, durably. `AlreadyExists` if the name is taken.
     pub fn create_partition(&self, name: &TopicPartition) -> Result<()> {
         const OP: &str = "create the partition directory";
         let path = self.partition_path(name);
+        self.refuse_alone(OP)?;
         if layout::is_reserved(&name.directory_name()) {
             return Err(Error::invalid(OP, "a broker keeps its own metadata under this name").at(&path));
         }
@@ -304,7 +323,17 @@ impl DataDir {
         closing
     }
 
+    fn refuse_alone(&self, op: &'static str) -> Result<()> {
+        match &self.alone {
+            Some(dir) => Err(Error::invalid(op, "only this one partition was opened, not its data directory").at(dir)),
+            None => Ok(()),
+        }
+    }
+
     fn write_changed(&self, mut written: MutexGuard<'_, Written>) -> Result<()> {
+        if self.alone.is_some() {
+            return Ok(());
+        }
         let current = self.state().offsets.clone();
         let layout = Layout::read(&*self.storage, &self.path)?;
         for (which, mut offsets) in Checkpoint::ALL.into_iter().zip(current) {
@@ -321,6 +350,9 @@ impl DataDir {
     }
 
     fn write_clean_mark(&self, partitions: &BTreeMap<TopicPartition, Use>) -> Result<bool> {
+        if self.alone.is_some() {
+            return Ok(false);
+        }
         let layout = Layout::read(&*self.storage, &self.path)?;
         let unclean = layout.live.iter().find(|name| !self.is_clean(partitions.get(name).copied()));
         if let Some(unclean) = unclean.or(layout.aside.first().filter(|_| !self.was_clean)) {

@@ -11,13 +11,13 @@ pub(crate) const CHECKSUM: Code = code(
     "checksum",
     Damage,
     "The bytes of this batch changed after they were written. Restore the segment from a replica or a backup; keeplog recover cuts it \
-     off only where it is the torn end of the log.",
+     off only at the end of the log, above the recovery point.",
 );
 pub(crate) const NOT_A_BATCH: Code = code(
     "not-a-batch",
     Damage,
-    "Nothing behind this position can be read. At the end of the active segment this is what a crash leaves, and keeplog recover cuts \
-     it off; anywhere else restore the segment from a replica or a backup.",
+    "Nothing behind this position can be read in order. At the end of the log this is what a crash leaves, and keeplog recover cuts it \
+     off; anywhere else restore the segment from a replica or a backup.",
 );
 pub(crate) const TORN_TAIL: Code = code(
     "torn-tail",
@@ -33,8 +33,8 @@ pub(crate) const ZERO_TAIL: Code = code(
 pub(crate) const SEALED_CUT: Code = code(
     "sealed-segment-cut",
     Damage,
-    "A segment that was complete has lost its end, and the records in it. Restore it from a replica or a backup; recovery above the \
-     recovery point would cut here.",
+    "A segment that was complete has lost its end, and the records in it: restore it from a replica or a backup. keeplog recover takes \
+     out what is left of the last batch if it lies above the recovery point; later segments stay.",
 );
 pub(crate) const RECORDS: Code = code(
     "records",
@@ -179,6 +179,12 @@ pub(crate) const ORPHAN_INDEX: Code =
 pub(crate) const NOT_A_FILE: Code =
     code("not-a-file", Damage, "Links and devices are not followed: whatever it names is not part of this log. Put the file itself here.");
 pub(crate) const BAD_NAME: Code = code("bad-name", Damage, "A broker aborts at a .log file whose name it can't parse. Move it away.");
+pub(crate) const CUT_BYTES: Code = code(
+    "cut-bytes",
+    Note,
+    "Recovery took these bytes out of the log and kept them. Neither Keeplog nor a broker reads them; remove the file when you need \
+     them no more.",
+);
 pub(crate) const UNKNOWN_FILE: Code = code("unknown-file", Note, "Not a file of a log; brokers and Keeplog leave it alone.");
 pub(crate) const PARTITION_MISSING: Code = code(
     "partition-missing",

@@ -107,6 +107,8 @@ fn report_foreign(name: &str, findings: &mut Findings) {
     let place = Place::file(name);
     if name.ends_with(".log") {
         findings.add(codes::BAD_NAME, place, "its name does not start with 20 digits");
+    } else if name.split_once(".cut-").is_some_and(|(file, _)| FileName::parse(file).is_some()) {
+        findings.add(codes::CUT_BYTES, place, "what recovery cut off");
     } else if name.ends_with(".tmp") {
         findings.add(codes::LEFTOVER_TMP, place, "an unfinished write of a checkpoint file");
     } else if [".cleaned", ".swap", ".deleted"].iter().any(|suffix| name.ends_with(suffix)) {

@@ -13,9 +13,9 @@ const TOLD_PER_FILE: u64 = 20;
 pub(crate) enum Severity {
     /// Unusual but sound.
     Note,
-    /// Needs mending; nothing is lost.
+    /// Unfinished or out of date; nothing is lost.
     Warning,
-    /// Data is lost, or would be read wrongly.
+    /// A file is not what was written: data is lost or would be read wrongly, or the file must be made anew.
     Damage,
 }
 

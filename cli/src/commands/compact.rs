@@ -143,7 +143,7 @@ impl Plan {
 fn compact(plan: &Plan, owned: &OwnedTarget, partition: &OwnedPartition) -> Result<Compacted, Failure> {
     let name = &partition.topic_partition;
     let log = Log::open_in(&owned.data_dir, name, plan.log_options.clone())?;
-    report_recovery(&log, partition);
+    report_recovery(&log, partition, plan.dry_run);
     let known = owned.data_dir.cleaner_offset(name);
     let first_dirty = plan.from.unwrap_or_else(|| known.unwrap_or(0).clamp(log.start_offset(), log.end_offset()));
     let watch = Bar { progress: Mutex::new(Progress::new(&*plan.storage, "compacting", 0)) };
@@ -161,10 +161,11 @@ fn compact(plan: &Plan, owned: &OwnedTarget, partition: &OwnedPartition) -> Resu
 }
 
 /// A log that was not closed in order is recovered first; what that cost is worth a word.
-fn report_recovery(log: &Log, partition: &OwnedPartition) {
+fn report_recovery(log: &Log, partition: &OwnedPartition, dry_run: bool) {
     let report = log.recovery_report();
     if report.cut_bytes() > 0 {
-        complain(&format!("{}: a torn tail of {} bytes was cut off before the pass", partition.name, report.cut_bytes()));
+        let (was_cut, bytes) = (if dry_run { "would be cut" } else { "was cut" }, output::counted(report.cut_bytes(), "byte", "bytes"));
+        complain(&format!("{}: a torn tail of {bytes} {was_cut} off before the pass", partition.name));
     }
     for damage in &report.damage {
         let place = format!("{} at byte {} (offset {})", damage.file, damage.position, damage.offset);

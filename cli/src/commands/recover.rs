@@ -12,12 +12,15 @@ use crate::metered::Metered;
 use crate::output::{self, Canvas, Out};
 use crate::owned::OwnedTarget;
 use crate::progress;
+use crate::shadow::Shadow;
 
 /// What recovery of one partition came to.
 #[derive(Debug, Serialize)]
 struct Recovered {
     partition: String,
     dir: String,
+    /// Nothing was changed: it is what would come of it.
+    dry_run: bool,
     recovery_point: u64,
     log_start_offset: u64,
     log_end_offset: u64,
@@ -48,6 +51,8 @@ struct Cut {
     position: u64,
     bytes: u64,
     why: String,
+    /// File that holds the bytes now, unless they were a torn write.
+    kept_in: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -65,7 +70,8 @@ struct Rebuilt {
 }
 
 pub(crate) fn run(args: &args::Recover, storage: &Arc<dyn Storage>) -> Result<Status, Failure> {
-    let metered = Metered::new(Arc::clone(storage));
+    let below = if args.dry_run { Arc::new(Shadow::new(Arc::clone(storage))) } else { Arc::clone(storage) };
+    let metered = Metered::new(below);
     let bytes_read = metered.bytes_read();
     let owned = OwnedTarget::open(Arc::new(metered), &args.dir)?;
     let mode = if args.cut_damage { RecoveryMode::Salvage } else { RecoveryMode::TruncateTail };
@@ -89,7 +95,7 @@ pub(crate) fn run(args: &args::Recover, storage: &Arc<dyn Storage>) -> Result<St
         }
         let seconds = storage.monotonic().saturating_sub(started).as_secs_f64();
         let status = if report.damage.is_empty() { Status::Fine } else { Status::Damage };
-        let recovered = Recovered::new(&partition.name, &log, report, seconds);
+        let recovered = Recovered::new(&partition.name, &log, report, seconds, args.dry_run);
         if args.json {
             out.json(&recovered)?;
         } else {
@@ -106,10 +112,11 @@ pub(crate) fn run(args: &args::Recover, storage: &Arc<dyn Storage>) -> Result<St
 }
 
 impl Recovered {
-    fn new(name: &str, log: &Log, report: RecoveryReport, seconds: f64) -> Self {
+    fn new(name: &str, log: &Log, report: RecoveryReport, seconds: f64, dry_run: bool) -> Self {
         Self {
             partition: name.to_owned(),
             dir: output::name(&log.path().display().to_string()),
+            dry_run,
             recovery_point: report.recovery_point,
             log_start_offset: report.log_start_offset,
             log_end_offset: report.log_end_offset,
@@ -117,7 +124,11 @@ impl Recovered {
             segments: report.segments.iter().map(|&(base, bytes)| Segment { base, bytes }).collect(),
             segments_scanned: report.segments_scanned,
             bytes_scanned: report.bytes_scanned,
-            cuts: report.cuts.into_iter().map(|c| Cut { file: c.file, position: c.position, bytes: c.bytes, why: c.why }).collect(),
+            cuts: report
+                .cuts
+                .into_iter()
+                .map(|c| Cut { file: c.file, position: c.position, bytes: c.bytes, why: c.why, kept_in: c.kept_in })
+                .collect(),
             damage: report
                 .damage
                 .into_iter()
@@ -135,7 +146,12 @@ impl Recovered {
 
 fn text(recovered: &Recovered, canvas: Canvas) -> String {
     let r = recovered;
-    let verdict = if r.damage.is_empty() { "recovered" } else { "DAMAGE LEFT" };
+    let verdict = match (r.damage.is_empty(), r.dry_run) {
+        (true, false) => "recovered",
+        (true, true) => "dry run, would be recovered",
+        (false, false) => "DAMAGED",
+        (false, true) => "dry run, DAMAGED",
+    };
     let mut text = format!(
         "{}: {verdict}, offsets {}..{}, {} ({}, {} scanned in {})\n",
         r.partition,
@@ -151,7 +167,8 @@ fn text(recovered: &Recovered, canvas: Canvas) -> String {
         say(format!("completed the interrupted replacement by segment {base}"));
     }
     for cut in &r.cuts {
-        say(format!("cut {} bytes off {} at byte {}: {}", cut.bytes, cut.file, cut.position, cut.why));
+        let kept = cut.kept_in.as_ref().map_or_else(String::new, |name| format!("; they are kept in {name}"));
+        say(format!("cut {} off {} at byte {}: {}{kept}", output::counted(cut.bytes, "byte", "bytes"), cut.file, cut.position, cut.why));
     }
     for rebuilt in &r.rebuilt {
         say(format!("rebuilt the indexes of segment {}: {}", rebuilt.segment, rebuilt.why));

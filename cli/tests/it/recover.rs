@@ -180,10 +180,52 @@ fn a_directory_that_is_in_use_is_left_alone() {
 }
 
 #[test]
-fn a_directory_must_have_the_name_of_a_partition() {
+fn a_copy_of_any_name_is_taken_by_itself() {
     let data = tempfile::tempdir().unwrap();
-    copy_dir(case("01-untouched").join("before"), data.path().join("backup"));
-    keeplog(["recover".as_ref(), data.path().join("backup").as_os_str()])
-        .assert_refused(&["not named like a partition", "TOPIC-PARTITION"]);
-    assert_eq!(fs::read_dir(data.path()).unwrap().count(), 1, "nothing was made beside it");
+    let copy = data.path().join("backup of orders");
+    copy_dir(case("02-active-cut-in-batch").join("before"), &copy);
+    fs::write(data.path().join("recovery-point-offset-checkpoint"), "not one").unwrap();
+    let run = keeplog(["recover".as_ref(), "--json".as_ref(), copy.as_os_str()]);
+    assert_eq!((run.status, run.json_lines()[0]["log_end_offset"].as_u64()), (0, Some(379)), "{}", run.stderr);
+    assert_eq!(keeplog(["verify".as_ref(), copy.as_os_str()]).status, 0);
+    assert_eq!(keeplog(["compact".as_ref(), copy.as_os_str()]).status, 0);
+    let mut around: Vec<_> = fs::read_dir(data.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    around.sort();
+    assert_eq!(around, [".lock", "backup of orders", "recovery-point-offset-checkpoint"], "nothing was made beside it");
+    assert_eq!(fs::read(data.path().join("recovery-point-offset-checkpoint")).unwrap(), b"not one");
+
+    let set_aside = data.path().join("t-0.0123456789abcdef0123456789abcdef-stray");
+    fs::rename(&copy, &set_aside).unwrap();
+    keeplog(["recover".as_ref(), set_aside.as_os_str()]).assert_refused(&["set it aside", "copy"]);
+}
+
+#[test]
+fn a_dry_run_says_the_same_and_changes_nothing() {
+    for name in ["06-active-middle-bit", "15-sealed-cut", "16-sealed-missing"] {
+        let scratch = Scratch::of(&case(name));
+        let (tried, mut would) = scratch.recover(&["--dry-run"]);
+        assert_eq!(fs::read_dir(scratch.data.path()).unwrap().count(), 1, "not even a lock");
+        let names = |dir: &Path| fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name()).collect::<std::collections::BTreeSet<_>>();
+        let before = case(name).join("before");
+        assert_eq!(names(&scratch.dir()), names(&before), "{name}");
+        for file in names(&before) {
+            assert_eq!(fs::read(scratch.dir().join(&file)).unwrap(), fs::read(before.join(&file)).unwrap(), "{name} {file:?}");
+        }
+        let (done, mut did) = scratch.recover(&[]);
+        assert_eq!((tried.status, would["dry_run"].take(), did["dry_run"].take()), (done.status, true.into(), false.into()));
+        (would["seconds"], did["seconds"]) = (0.into(), 0.into());
+        assert_eq!(would, did, "{name}");
+    }
+}
+
+#[test]
+fn what_is_cut_and_may_be_more_than_a_torn_write_is_kept() {
+    let (scratch, status, report) = recovered("06-active-middle-bit");
+    assert_eq!(status, 1);
+    let (file, kept) = (report["cuts"][0]["file"].as_str().unwrap(), report["cuts"][0]["kept_in"].as_str().unwrap());
+    let original = fs::read(case("06-active-middle-bit").join("before").join(file)).unwrap();
+    let position = report["cuts"][0]["position"].as_u64().unwrap() as usize;
+    assert_eq!(fs::read(scratch.dir().join(kept)).unwrap(), original[position..]);
+    let verified = keeplog(["verify".as_ref(), scratch.dir().as_os_str()]);
+    assert!(verified.status == 0 && verified.stdout.contains("cut-bytes"), "{}", verified.stdout);
 }

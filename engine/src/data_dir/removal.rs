@@ -8,6 +8,7 @@ impl DataDir {
     /// are listed in [`DataDir::foreign`] then, and [`DataDir::purge_removed`] tries again). `Locked` if it is in use,
     /// `NotFound` if it has no directory.
     pub fn remove(&self, name: &TopicPartition) -> Result<()> {
+        self.refuse_alone("remove")?;
         let moved = {
             let mut state = self.open_state()?;
             let path = self.partition_path(name);

@@ -480,3 +480,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_log_by_itself_leaves_everything_around_it_alone() {
+    let storage = with_partitions(&["a-0"]);
+    close_in_order(&storage);
+    storage.rename(Path::new("/data/a-0"), Path::new("/data/backup of a")).unwrap();
+    let before = storage.list(Path::new("/data")).unwrap();
+    let dir = DataDir::open_alone(Arc::new(storage.clone()), Path::new("/data/backup of a")).unwrap();
+    let name = dir.partitions().pop().unwrap();
+    assert_eq!(dir.partition_path(&name), Path::new("/data/backup of a"));
+    assert_eq!(open(&storage).unwrap_err().kind(), ErrorKind::Locked);
+    assert!(!dir.opened(&name).unwrap(), "nothing says that it was closed in order");
+    assert_eq!(dir.create_partition(&tp("b-0")).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(dir.remove(&name).unwrap_err().kind(), ErrorKind::InvalidInput);
+    dir.set_recovery_point(&name, 7);
+    dir.closed_clean(&name);
+    assert!(!dir.close().unwrap());
+    assert_eq!(storage.list(Path::new("/data")).unwrap(), before);
+    assert!(has_mark(&storage), "the others are as clean as they were");
+}

@@ -5,6 +5,7 @@
 //! ahead of its log; then everything from the segment that holds the recovery point on is scanned; then the
 //! producers' state. A second crash at any point finds the same evidence and comes to the same end.
 
+mod aside;
 mod cases;
 mod indexes;
 mod leftovers;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use keeplog_index::{OffsetIndex, TimeIndex, TxnIndex};
 
+use super::aside;
 use super::cases::{Action, Location, Zone, decide};
 use super::indexes::{read_index, replace_index_files};
 use super::leftovers;
@@ -254,34 +255,38 @@ impl Recovery<'_> {
                 return Ok(size);
             }
             Action::CutTailAndReport => {
+                let point = self.input.recovery_point;
                 let what = match (zone, found.sound_behind) {
                     (Zone::BelowRecoveryPoint, _) => {
-                        format!("{why}; it lies below the recovery point {}, so it was safe once", self.input.recovery_point)
+                        format!("{why}; the log was cut here, below the recovery point {point}: it was safe once")
                     }
                     (_, Some(next)) => format!("{why}; the log was cut here, and batches that could be read from byte {next} on went too"),
+                    (_, None) if last => format!("{why}; the log was cut here"),
                     (_, None) => format!("{why}; this end of the segment can't be read and was cut off, later segments were kept"),
                 };
                 self.report.damage.push(damage(what));
             }
             Action::CutAndDropLater => {
-                self.report.damage.push(damage(format!("{why}; the log was cut here and all later segments were removed")));
+                self.report.damage.push(damage(format!("{why}; the log was cut here and all later segments were taken out")));
                 self.drop_later(at)?;
             }
             Action::CutTail => {}
         }
-        self.report.cuts.push(Cut { file, position: found.position, bytes: size - found.position, why });
+        let kept_in = match action {
+            Action::CutTail => None,
+            _ => Some(aside::copy(self.place, base, found.position)?),
+        };
+        self.report.cuts.push(Cut { file, position: found.position, bytes: size - found.position, why, kept_in });
         Ok(found.position)
     }
 
     fn drop_later(&mut self, at: usize) -> Result<()> {
         for loaded in self.segments.drain(at + 1..).rev() {
             let base = loaded.segment.base_offset();
-            self.report.cuts.push(Cut {
-                file: file_name(base, FileKind::Log),
-                position: 0,
-                bytes: loaded.segment.size_bytes(),
-                why: "an earlier segment is damaged".into(),
-            });
+            let kept_in = Some(aside::rename(self.place, base)?);
+            let (file, bytes) = (file_name(base, FileKind::Log), loaded.segment.size_bytes());
+            let why = "an earlier segment is damaged".into();
+            self.report.cuts.push(Cut { file, position: 0, bytes, why, kept_in });
             for kind in SEGMENT_FILES.into_iter().chain([FileKind::Snapshot]) {
                 self.place.remove(&self.place.path(base, kind, FileState::Live))?;
             }
@@ -395,6 +400,10 @@ impl Recovery<'_> {
         for number in snapshots {
             let wrong = number > self.next_offset || (start_offset > 0 && number <= start_offset);
             let stray = !bases.contains(&number) && Some(number) != newest_stray;
+            if number > self.next_offset {
+                let end = self.next_offset;
+                self.report.notes.push(format!("the log had reached offset {number} once, says a snapshot: what came after {end} is gone"));
+            }
             if wrong || stray {
                 self.report.removed.push(file_name(number, FileKind::Snapshot));
                 self.place.remove(&self.place.path(number, FileKind::Snapshot, FileState::Live))?;

@@ -26,6 +26,8 @@ pub struct Cut {
     pub bytes: u64,
     /// What stood there.
     pub why: String,
+    /// File of the log's directory that holds the bytes now, unless they were a torn write and no more.
+    pub kept_in: Option<String>,
 }
 
 /// Indexes that were made anew from their log.
@@ -96,7 +98,11 @@ impl fmt::Display for RecoveryReport {
             writeln!(f, "completed the interrupted replacement of segment {base}")?;
         }
         for cut in &self.cuts {
-            writeln!(f, "cut {} bytes from {} at byte {}: {}", cut.bytes, cut.file, cut.position, cut.why)?;
+            write!(f, "cut {} bytes from {} at byte {}: {}", cut.bytes, cut.file, cut.position, cut.why)?;
+            match &cut.kept_in {
+                Some(name) => writeln!(f, "; they are kept in {name}")?,
+                None => writeln!(f)?,
+            }
         }
         for rebuilt in &self.rebuilt {
             writeln!(f, "rebuilt the indexes of segment {}: {}", rebuilt.segment, rebuilt.why)?;

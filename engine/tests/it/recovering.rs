@@ -131,10 +131,18 @@ fn batches_behind_damage_are_found_before_anything_is_cut() {
     put(&image, first, &bytes);
     put_data(&image, "recovery-point-offset-checkpoint", b"0\n0\n");
     put_data(&image, "replication-offset-checkpoint", b"0\n0\n");
-    let log = open(&Arc::new(image.image()), small());
+    // A copy that a crash cut short is completed, and what was cut at the same place before is left alone.
+    let (older, copy) = (format!("{first}.cut-{second}"), format!("{first}.cut-{second}-1"));
+    put(&image, &older, b"of another time");
+    put(&image, &copy, &bytes[second..second + 100]);
+    let image = Arc::new(image.image());
+    let log = open(&image, small());
     let report = log.recovery_report();
     assert_eq!((log.end_offset(), report.damage.len()), (1, 1), "{report}");
     assert!(report.damage[0].what.contains("went too"), "{report}");
+    assert_eq!(report.cuts[0].kept_in.as_deref(), Some(&*copy));
+    assert_eq!(contents(&image, &copy), bytes[second..], "what was cut is kept");
+    assert_eq!(contents(&image, &older), b"of another time");
 }
 
 fn put_data(disk: &keeplog_engine::storage::MemoryStorage, name: &str, bytes: &[u8]) {
@@ -145,9 +153,16 @@ fn put_data(disk: &keeplog_engine::storage::MemoryStorage, name: &str, bytes: &[
 #[test]
 fn salvage_cuts_where_kafka_cuts() {
     for (name, end) in [("14-sealed-bit", 151), ("15-sealed-cut", 196)] {
-        let (log, _root) = outcome(name, RecoveryMode::Salvage);
+        let (log, root) = outcome(name, RecoveryMode::Salvage);
         let report = log.recovery_report();
         assert_eq!((log.end_offset(), report.damage.len()), (end, 1), "{name}: {report}");
+        assert_eq!(report.cuts.len(), 3, "the rest of one segment, and two whole ones");
+        let before = cases(Set::Recovery).into_iter().find(|c| c.ends_with(name)).unwrap().join("before");
+        for cut in &report.cuts {
+            let kept = std::fs::read(root.path().join("t-0").join(cut.kept_in.as_ref().unwrap())).unwrap();
+            let original = std::fs::read(before.join(&cut.file)).unwrap();
+            assert_eq!(kept, original[cut.position as usize..], "{name}: what was cut is kept");
+        }
         assert_eq!(log.read_from(0).unwrap().map(Result::unwrap).last().unwrap().offset() + 1, end, "{name}");
     }
 }
