@@ -18,6 +18,21 @@ pub(crate) fn list(place: &Place) -> Result<Vec<FileName>> {
     Ok(entries.iter().filter(|e| e.kind == EntryKind::File).filter_map(|e| names::parse_file_name(&e.name)).collect())
 }
 
+/// Refuses a log with a segment that is no ordinary file. Links are not followed, and without it the log would end
+/// early, or have a hole: its offsets would be given again, and its name to another file.
+pub(super) fn refuse_strangers(place: &Place) -> Result<()> {
+    let entries = place.storage.list(&place.dir).map_err(|e| Error::io("list", &place.dir, e))?;
+    for entry in entries.iter().filter(|e| e.kind != EntryKind::File) {
+        let is_segment = |f: &FileName| f.kind == FileKind::Log && matches!(f.state, FileState::Live | FileState::Swap);
+        if names::parse_file_name(&entry.name).as_ref().is_some_and(is_segment) {
+            let what = if entry.kind == EntryKind::Directory { "a directory" } else { "a link or a device, which is not followed" };
+            let detail = format!("it has the name of a segment, but is {what}: put the file itself in its place, or move it away");
+            return Err(Error::corrupt("open the log", &place.dir.join(&entry.name), 0, detail));
+        }
+    }
+    Ok(())
+}
+
 /// Removes every `.cleaned` file.
 pub(crate) fn purge_cleaned(place: &Place) -> Result<()> {
     let mut any = false;

@@ -64,6 +64,7 @@ pub(crate) fn open(place: &Place, options: &LogOptions, input: Input) -> Result<
         first_timestamp: None,
         trusted_snapshot: u64::MAX,
     };
+    leftovers::refuse_strangers(place)?;
     leftovers::tidy(place, &mut recovery.report)?;
     recovery.load()?;
     recovery.recover()?;

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods)] // they damage files behind the back of the engine
 
 mod appending;
+mod durability;
 mod reading;
 mod recovering;
 mod support;

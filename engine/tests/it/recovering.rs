@@ -474,3 +474,31 @@ fn a_log_that_starts_over_takes_appends_whatever_was_damaged_in_it() {
     assert_eq!((log.start_offset(), log.end_offset(), log.recovery_report().read_only), (500, 500, false));
     assert_eq!(log.append(&[Record::new("k", "v")], Durability::Synced).unwrap().base_offset, 500);
 }
+
+/// A link or a directory in place of a segment: without it the log would be another one.
+#[cfg(unix)]
+#[test]
+fn a_segment_that_is_no_file_is_refused() {
+    for name in ["00000000000000000091.log", "00000000000000000296.log", "00000000000000000383.log", "00000000000000000091.log.swap"] {
+        let case = cases(Set::Recovery).into_iter().find(|c| c.ends_with("01-untouched")).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        drop(open_case(&case, root.path(), RecoveryMode::TruncateTail).unwrap());
+        let (path, elsewhere) = (root.path().join("t-0").join(name), root.path().join("elsewhere"));
+        let reopen = || {
+            let storage: Arc<dyn Storage> = Arc::new(keeplog_engine::storage::RealStorage::new());
+            Log::open_with(storage, &root.path().join("t-0"), LogOptions::new())
+        };
+        if path.exists() {
+            std::fs::rename(&path, &elsewhere).unwrap();
+        } else {
+            std::fs::write(&elsewhere, b"").unwrap();
+        }
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        let error = reopen().unwrap_err();
+        assert_eq!((error.kind(), error.path().and_then(Path::file_name)), (ErrorKind::Corrupt, Some(name.as_ref())), "{error:?}");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(reopen().unwrap_err().kind(), ErrorKind::Corrupt);
+        assert!(elsewhere.is_file(), "what it led to is untouched");
+    }
+}
