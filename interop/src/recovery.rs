@@ -51,6 +51,8 @@ struct Segment {
 enum Expected {
     /// Kafka's.
     AsKafka,
+    /// Kafka's, and that sound batches go with the damaged one is reported.
+    AsKafkaReported,
     /// The checksum does not cover the magic byte, and Kafka reads the batch as if nothing had happened. It is kept, reported, and nothing
     /// is appended behind it.
     UnknownFormat,
@@ -62,6 +64,9 @@ enum Expected {
         /// Whether salvaging must end as Kafka does.
         salvage_as_kafka: bool,
     },
+    /// Kafka cuts at the torn end of a closed segment and drops all later segments. That end is cut, reported and kept aside, and the
+    /// later segments stay; told to salvage, we cut where Kafka does.
+    EndCut,
     /// Kafka does not miss the segment.
     SegmentMissed,
     /// Kafka does not open the log. The index is made anew.
@@ -72,7 +77,9 @@ fn expected(case: &str) -> Expected {
     match case {
         "active-magic-9" => Expected::UnknownFormat,
         "active-batch-twice" | "active-older-batch-again" => Expected::TailCut,
-        "sealed-bit" | "sealed-cut" => Expected::DamageKept { salvage_as_kafka: true },
+        "active-middle-bit" => Expected::AsKafkaReported,
+        "sealed-bit" => Expected::DamageKept { salvage_as_kafka: true },
+        "sealed-cut" => Expected::EndCut,
         "sealed-bit-below-recovery-point" | "sealed-cut-below-recovery-point" => Expected::DamageKept { salvage_as_kafka: false },
         "sealed-missing" => Expected::SegmentMissed,
         "txnindex-garbage" => Expected::IndexRebuilt,
@@ -130,7 +137,8 @@ fn judge(name: &str, dir: &Path, untouched: &Path) -> Result<Vec<String>> {
     let verdict: Verdict = serde_json::from_str(&fs::read_to_string(dir.join("kafka.json"))?)?;
     let case = Case { dir, verdict, untouched };
     match expected(name) {
-        Expected::AsKafka => case.open(RecoveryMode::TruncateTail, |opened| opened.as_kafka(true)),
+        Expected::AsKafka => case.open(RecoveryMode::TruncateTail, |opened| opened.as_kafka(0)),
+        Expected::AsKafkaReported => case.open(RecoveryMode::TruncateTail, |opened| opened.as_kafka(1)),
         Expected::UnknownFormat => case.open(RecoveryMode::TruncateTail, Opened::unknown_format),
         Expected::TailCut => case.open(RecoveryMode::TruncateTail, Opened::tail_cut),
         Expected::SegmentMissed => case.open(RecoveryMode::TruncateTail, Opened::segment_missed),
@@ -138,9 +146,13 @@ fn judge(name: &str, dir: &Path, untouched: &Path) -> Result<Vec<String>> {
         Expected::DamageKept { salvage_as_kafka } => {
             let mut found = case.open(RecoveryMode::TruncateTail, Opened::damage_kept)?;
             if salvage_as_kafka {
-                let salvaged = case.open(RecoveryMode::Salvage, |opened| opened.as_kafka(false))?;
-                found.extend(salvaged.into_iter().map(|difference| format!("salvaged: {difference}")));
+                found.extend(case.salvage()?);
             }
+            Ok(found)
+        }
+        Expected::EndCut => {
+            let mut found = case.open(RecoveryMode::TruncateTail, Opened::end_cut)?;
+            found.extend(case.salvage()?);
             Ok(found)
         }
     }
@@ -171,6 +183,11 @@ impl Case<'_> {
         Ok(found)
     }
 
+    fn salvage(&self) -> Result<Vec<String>> {
+        let found = self.open(RecoveryMode::Salvage, |opened| opened.as_kafka(1))?;
+        Ok(found.into_iter().map(|difference| format!("salvaged: {difference}")).collect())
+    }
+
     /// Base offset and bytes of the segments as they lay there.
     fn given(&self) -> Result<Vec<(u64, u64)>> {
         segments(&self.dir.join("before"))
@@ -192,11 +209,9 @@ impl Opened<'_> {
     }
 
     /// Offsets, segments and batches are those that Kafka ended with.
-    fn as_kafka(&mut self, without_damage: bool) -> Result<()> {
+    fn as_kafka(&mut self, damage: usize) -> Result<()> {
         let verdict = &self.case.verdict;
-        if without_damage {
-            self.expect_damage(0);
-        }
+        self.expect_damage(damage);
         let offsets = (self.log.start_offset(), self.log.end_offset(), self.log.last_stable_offset());
         self.expect(
             "start, end and last stable offset are",
@@ -254,6 +269,25 @@ impl Opened<'_> {
             let later = self.log.read_from(*next).map_err(describe)?.filter(Result::is_ok).count();
             self.expect("records can be read from the later segments:", &(later > 0), &true);
         }
+        Ok(())
+    }
+
+    fn end_cut(&mut self) -> Result<()> {
+        self.expect_damage(1);
+        self.can_be_read()?;
+        self.expect("end offset is", &self.log.end_offset(), &self.case.verdict.written_end_offset);
+        let report = self.log.recovery_report().clone();
+        let [cut] = &report.cuts[..] else {
+            self.found.push(format!("{} cuts, should be 1", report.cuts.len()));
+            return Ok(());
+        };
+        let mut wanted = self.case.given()?;
+        let base = base_offset(&cut.file)?;
+        wanted.iter_mut().filter(|segment| segment.0 == base).for_each(|segment| segment.1 -= cut.bytes);
+        self.expect("segments are", &report.segments, &wanted);
+        let whole = fs::read(self.case.dir.join("before").join(&cut.file))?;
+        let kept = cut.kept_in.as_ref().map(|name| fs::read(self.dir.join(name))).transpose()?;
+        self.expect("the cut bytes were kept:", &kept.as_deref(), &whole.get(cut.position as usize..));
         Ok(())
     }
 
