@@ -273,7 +273,8 @@ pub(crate) enum Offsets {
 #[command(after_long_help = "\
 Examples:
   keeplog offsets list /var/lib/kafka/data            a table
-  keeplog offsets list --tsv /var/lib/kafka/data      tab-separated, the time of the commit left out
+  keeplog offsets list --tsv /var/lib/kafka/data      tab-separated, without the times; \\t, \\n and
+                                                      \\\\ stand for what would break a line
   keeplog offsets list --json __consumer_offsets-7    one JSON object per committed offset
 
 Only reads.")]

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 
 /// Most bytes that the records of one batch may take when decompressed.
 pub(crate) const DECODED_BYTES_MAX: usize = 1 << 30;
-const WIDTH_DEFAULT: usize = 100;
+const WIDTH_DEFAULT: usize = 80;
 const WIDTH_MIN: usize = 40;
 
 /// Standard output, buffered. All that a command prints goes through here, so that a reader who leaves early is no
@@ -77,6 +77,8 @@ impl Out {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Canvas {
     pub(crate) width: usize,
+    /// How wide sentences may be: what is not read on a terminal, or may be searched, is not broken up.
+    pub(crate) text_width: usize,
     pub(crate) unicode: bool,
 }
 
@@ -92,7 +94,8 @@ impl Canvas {
             let name = name.to_ascii_lowercase();
             name.contains("utf-8") || name.contains("utf8")
         });
-        Self { width, unicode }
+        let text_width = if columns.or(asked).is_some() { width } else { usize::MAX };
+        Self { width, text_width, unicode }
     }
 }
 
@@ -156,6 +159,11 @@ pub(crate) fn wrap(text: &str, indent: usize, width: usize) -> String {
     out
 }
 
+/// `head`, and after it `text` in lines that all begin below its first word.
+pub(crate) fn hanging(head: &str, text: &str, width: usize) -> String {
+    format!("{head}{}", wrap(text, head.chars().count(), width).trim_start_matches(' '))
+}
+
 /// `10.0 MiB`, in powers of 1024.
 pub(crate) fn bytes(n: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -209,14 +217,19 @@ pub(crate) fn seconds(value: f64) -> String {
 
 /// `2026-11-29 20:12:24.708`, UTC; `-` for -1, which stands for no timestamp.
 pub(crate) fn time(ms: i64) -> String {
+    if ms == -1 { "-".to_owned() } else { format!("{}.{:03}", time_to_seconds(ms), ms.rem_euclid(1000)) }
+}
+
+/// `2026-11-29 20:12:24`, UTC; `-` for -1, which stands for no timestamp.
+pub(crate) fn time_to_seconds(ms: i64) -> String {
     if ms == -1 {
         return "-".to_owned();
     }
     let days = ms.div_euclid(86_400_000);
     let of_day = ms.rem_euclid(86_400_000);
     let (year, month, day) = civil_date(days);
-    let (hour, minute, second, milli) = (of_day / 3_600_000, of_day / 60_000 % 60, of_day / 1000 % 60, of_day % 1000);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{milli:03}")
+    let (hour, minute, second) = (of_day / 3_600_000, of_day / 60_000 % 60, of_day / 1000 % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
 /// The date `days` after 1970-01-01 in the Gregorian calendar, by counting in eras of 400 years that start in March
@@ -325,6 +338,8 @@ mod tests {
         assert_eq!(wrap("one two  three", 2, 24), "  one two three\n");
         assert_eq!(wrap("aaaaaaaaaaaa bbbbbbbbbbb cc", 2, 24), "  aaaaaaaaaaaa\n  bbbbbbbbbbb cc\n");
         assert_eq!(wrap("x".repeat(50).as_str(), 0, 40), format!("{}\n", "x".repeat(50)));
+        assert_eq!(hanging("  ab  ", "one two three four five", 26), "  ab  one two three four\n      five\n");
+        assert_eq!(hanging("ab ", "one two", usize::MAX), "ab one two\n");
     }
 
     #[test]

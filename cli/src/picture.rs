@@ -8,6 +8,8 @@ use crate::output::{self, Canvas};
 const ROWS_MAX: usize = 32;
 /// Columns of the row form before its bar: offset, size, share.
 const LABEL_WIDTH: usize = 20 + 2 + 10 + 2 + 5 + 2;
+/// What stands behind the bar of the active segment.
+const ACTIVE: &str = " (active)";
 const BAR_WIDTH_MIN: usize = 10;
 const BAR_WIDTH_MAX: usize = 100;
 
@@ -29,8 +31,14 @@ pub(crate) fn draw(bars: &[Bar], canvas: Canvas) -> String {
 
 fn rows(bars: &[Bar], canvas: Canvas) -> String {
     let (live_mark, dead_mark) = if canvas.unicode { ('█', '░') } else { ('#', '.') };
-    let area = canvas.width.saturating_sub(LABEL_WIDTH).clamp(BAR_WIDTH_MIN, BAR_WIDTH_MAX);
     let largest = bars.iter().map(|bar| bar.bytes).max().unwrap_or(0);
+    let room = |width: usize| width.saturating_sub(LABEL_WIDTH).clamp(BAR_WIDTH_MIN, BAR_WIDTH_MAX);
+    let mut area = room(canvas.width);
+    // Behind its bar, the active segment has a word; the longest bar must leave room for it if it is this one.
+    let noted = bars.iter().filter(|bar| bar.active).map(|bar| scaled(bar.bytes, largest, area)).max();
+    if noted.is_some_and(|length| length + ACTIVE.len() > area) {
+        area = room(canvas.width.saturating_sub(ACTIVE.len()));
+    }
     let mut text = format!("{:>20}  {:>10}  {:>5}  {live_mark} live  {dead_mark} dead\n", "segment", "size", "live");
     for bar in bars {
         let (live, dead) = cells(bar, largest, area);
@@ -38,7 +46,7 @@ fn rows(bars: &[Bar], canvas: Canvas) -> String {
         text.extend(std::iter::repeat_n(live_mark, live));
         text.extend(std::iter::repeat_n(dead_mark, dead));
         if bar.active {
-            text.push_str(if live + dead == 0 { "(active)" } else { " (active)" });
+            text.push_str(if live + dead == 0 { ACTIVE.trim_start() } else { ACTIVE });
         }
         text.truncate(text.trim_end_matches(' ').len());
         text.push('\n');
@@ -73,7 +81,7 @@ fn columns(bars: &[Bar], canvas: Canvas) -> String {
     let levels = if canvas.unicode { LEVELS } else { LEVELS_ASCII };
     let per_line = canvas.width.saturating_sub(22).clamp(BAR_WIDTH_MIN, BAR_WIDTH_MAX) / 10 * 10;
     let mut text = format!(
-        "{} segments, oldest first, one column each; the higher, the more of it is live ({} all, {} little, . nothing or empty)\n",
+        "{} segments, oldest first, a column each: the share that is live ({} all, {} little, . none)\n",
         output::count(bars.len() as u64),
         levels[7],
         levels[0]
@@ -92,7 +100,7 @@ fn columns(bars: &[Bar], canvas: Canvas) -> String {
 mod tests {
     use super::*;
 
-    const ASCII: Canvas = Canvas { width: 62, unicode: false };
+    const ASCII: Canvas = Canvas { width: 62, text_width: 62, unicode: false };
 
     fn bar(base_offset: u64, bytes: u64, live_bytes: u64) -> Bar {
         Bar { label: base_offset.to_string(), bytes, live_bytes, active: false }
@@ -100,7 +108,7 @@ mod tests {
 
     #[test]
     fn one_segment_takes_the_whole_width() {
-        let text = draw(&[Bar { active: true, ..bar(0, 1 << 20, 1 << 19) }], Canvas { width: 61, unicode: true });
+        let text = draw(&[Bar { active: true, ..bar(0, 1 << 20, 1 << 19) }], Canvas { width: 70, text_width: 70, unicode: true });
         assert_eq!(
             text,
             "             segment        size   live  █ live  ░ dead\n                   0     1.0 MiB   50 %  ██████████░░░░░░░░░░ (active)\n"
@@ -118,7 +126,7 @@ mod tests {
     #[test]
     fn a_thousand_segments_fit_on_a_screen() {
         let bars: Vec<Bar> = (0..1000).map(|i| bar(i * 10, 800, i % 9 * 100)).collect();
-        let text = draw(&bars, Canvas { width: 100, unicode: false });
+        let text = draw(&bars, Canvas { width: 100, text_width: 100, unicode: false });
         assert_eq!(text.lines().count(), 1 + 1000_usize.div_ceil(70));
         assert_eq!(text.lines().nth(1).unwrap(), format!("{:>20}  {}", 0, &".12345678".repeat(8)[..70]));
         let drawn: usize = text.lines().skip(1).map(|line| line.len() - 22).sum();

@@ -127,7 +127,7 @@ fn inspect(storage: &dyn Storage, partition: &Partition, marks: Marks, progress:
 fn text(report: &Report, canvas: Canvas) -> String {
     let mut text = format!("{}\n", report.partition);
     let mut line = |label: &str, value: String| {
-        let _ = writeln!(text, "  {label:<13}{value}");
+        text.push_str(&output::hanging(&format!("  {label:<13}"), &value, canvas.text_width));
     };
     let (start, end) = (report.start_offset.unwrap_or(0), report.end_offset.unwrap_or(0));
     line("offsets", format!("{start}..{end} (start and end of the log)"));
@@ -234,7 +234,7 @@ fn segment_table(segments: &[Segment]) -> String {
             s.base.to_string(),
             s.last_offset.map_or_else(|| "-".to_owned(), |last| last.to_string()),
             output::bytes(s.bytes),
-            s.max_timestamp.map_or_else(|| "-".to_owned(), output::time),
+            s.max_timestamp.map_or_else(|| "-".to_owned(), output::time_to_seconds),
             output::count(s.batches),
             output::count(s.records),
             index_bytes(".index"),
@@ -242,10 +242,8 @@ fn segment_table(segments: &[Segment]) -> String {
             index_bytes(".txnindex"),
         ]
     });
-    let mut text = output::indent(&output::table(
-        &[">base", ">last", ">size", "newest", ">batches", ">records", ">index", ">timeindex", ">txnindex"],
-        rows,
-    ));
+    let mut text =
+        output::indent(&output::table(&[">base", ">last", ">size", "newest", ">batches", ">records", ">index", ">time", ">txn"], rows));
     note_more(&mut text, segments.len());
     text
 }
@@ -259,11 +257,11 @@ fn producer_table(producers: &[Producer]) -> String {
             p.epoch.to_string(),
             sequence,
             or_dash(p.last_offset),
-            output::time(p.last_timestamp),
+            output::time_to_seconds(p.last_timestamp),
             or_dash(p.open_txn_first_offset),
         ]
     });
-    let headers = [">producer", ">epoch", ">last sequence", ">last offset", "last seen", ">open transaction from"];
+    let headers = [">producer", ">epoch", ">sequence", ">offset", "last seen (UTC)", ">open since offset"];
     let mut text = output::indent(&output::table(&headers, rows));
     note_more(&mut text, producers.len());
     text

@@ -131,7 +131,7 @@ fn print(committed: &[Committed], form: Form) -> Result<(), Failure> {
         Form::Table => {
             let rows = committed.iter().map(|c| {
                 let metadata = output::clipped(&c.metadata, 60);
-                let when = output::time(c.commit_timestamp_ms);
+                let when = output::time_to_seconds(c.commit_timestamp_ms);
                 vec![
                     output::name(&c.group),
                     output::name(&c.topic),
@@ -142,16 +142,26 @@ fn print(committed: &[Committed], form: Form) -> Result<(), Failure> {
                     metadata,
                 ]
             });
-            out.text(&output::table(&["group", "topic", ">partition", ">offset", ">leader epoch", "committed (UTC)", "metadata"], rows))?;
+            out.text(&output::table(&["group", "topic", ">partition", ">offset", ">epoch", "committed (UTC)", "metadata"], rows))?;
         }
     }
     out.flush()
 }
 
-/// A field of tab-separated text: what would end it is written as in C.
+/// A field of tab-separated text: what would end it is written as in C, and so is what begins such a notation.
 fn tsv(field: &str) -> String {
-    if !field.contains(['\t', '\n', '\r']) {
+    if !field.contains(['\\', '\t', '\n', '\r']) {
         return field.to_owned();
     }
     field.replace('\\', "\\\\").replace('\t', "\\t").replace('\n', "\\n").replace('\r', "\\r")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_can_be_told_apart_and_read_back() {
+        assert_eq!(["plain grün", "a\tb\r\n", "a\\tb"].map(tsv), ["plain grün", "a\\tb\\r\\n", "a\\\\tb"]);
+    }
 }

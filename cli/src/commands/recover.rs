@@ -162,7 +162,7 @@ fn text(recovered: &Recovered, canvas: Canvas) -> String {
         output::bytes(r.bytes_scanned),
         output::seconds(r.seconds),
     );
-    let mut say = |line: String| text.push_str(&output::wrap(&line, 2, canvas.width));
+    let mut say = |line: String| text.push_str(&output::wrap(&line, 2, canvas.text_width));
     for base in &r.swaps_completed {
         say(format!("completed the interrupted replacement by segment {base}"));
     }

@@ -71,16 +71,16 @@ fn text(report: &Report, canvas: Canvas) -> String {
     };
     let mut explained = HashSet::new();
     for finding in &report.findings {
-        text.push_str(&finding_text(finding));
+        text.push_str(&finding_text(finding, canvas));
         if explained.insert(finding.code) {
-            text.push_str(&output::wrap(finding.advice, 11, canvas.width));
+            text.push_str(&output::wrap(finding.advice, 11, canvas.text_width));
         }
     }
     text
 }
 
 /// `  DAMAGE   checksum: 00..0.log at byte 91 (offset 2): ...`.
-fn finding_text(finding: &Finding) -> String {
+fn finding_text(finding: &Finding, canvas: Canvas) -> String {
     let severity = match finding.severity {
         Severity::Damage => "DAMAGE ",
         Severity::Warning => "warning",
@@ -89,5 +89,6 @@ fn finding_text(finding: &Finding) -> String {
     let file = finding.file.as_deref().map_or_else(|| "the directory".to_owned(), output::name);
     let position = finding.position.map_or_else(String::new, |position| format!(" at byte {position}"));
     let offset = finding.offset.map_or_else(String::new, |offset| format!(" (offset {offset})"));
-    format!("  {severity}  {}: {file}{position}{offset}: {}\n", finding.code, finding.message)
+    let what = format!("{}: {file}{position}{offset}: {}", finding.code, finding.message);
+    output::hanging(&format!("  {severity}  "), &what, canvas.text_width)
 }

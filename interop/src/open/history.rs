@@ -9,7 +9,9 @@ use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 use keeplog::inspect::record::{BatchSpec, BatchWriter};
 use keeplog::inspect::storage::{FixedClock, RealStorage, Storage};
-use keeplog::{CleanOptions, Codec, Durability, Header, Log, LogOptions, Record, TimestampType, TransactionEnd, TxnResult, clean};
+use keeplog::{
+    CleanOptions, Codec, Durability, ErrorKind, Header, Log, LogOptions, Record, TimestampType, TransactionEnd, TxnResult, clean,
+};
 
 use crate::directory::{self, PARTITION, describe};
 use crate::dump;
@@ -189,7 +191,10 @@ impl History {
         };
         let batch = self.batch(spec, count, false)?;
         let durability = self.durability();
-        let placed = self.log.append_batch(batch.clone(), durability).map_err(describe)?;
+        let placed = match self.log.append_batch(batch.clone(), durability) {
+            Err(error) if error.kind() == ErrorKind::OutOfOrderSequence => return self.expect_forgotten(at, error),
+            other => other.map_err(describe)?,
+        };
         ensure!(!placed.duplicate, "a new batch was taken for a duplicate");
         let producer = &mut self.producers[at];
         // Sequence numbers go from 2^31 - 1 to 0.
@@ -258,8 +263,17 @@ impl History {
                 placed.duplicate && placed.base_offset == offset && self.log.end_offset() == end_before,
                 "a batch that was there at offset {offset} was appended again: {placed:?}"
             ),
-            Err(error) => return Err(describe(error)),
+            Err(error) => self.expect_forgotten(at, error)?,
         }
+        Ok(())
+    }
+
+    /// Of a transaction that lies below the start, its marker may be all that is left after a crash. Then the sequence numbers of its
+    /// producer are not known any more and it is refused, as by Kafka; another takes its place.
+    fn expect_forgotten(&mut self, at: usize, error: keeplog::Error) -> Result<()> {
+        let below_start = self.producers[at].last.as_ref().is_some_and(|(_, offset)| *offset < self.log.start_offset());
+        ensure!(below_start && error.kind() == ErrorKind::OutOfOrderSequence, "{}", describe(error));
+        self.renew_producers();
         Ok(())
     }
 

@@ -45,9 +45,6 @@ impl From<CommittedOffset> for OffsetAndMetadata {
 }
 
 /// One committed offset with all that it belongs to.
-///
-/// Displayed as its [`ListedOffset::COLUMNS`] with tabs between them: `-` stands for no leader epoch, and control
-/// characters are escaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListedOffset {
@@ -59,34 +56,6 @@ pub struct ListedOffset {
     pub partition: i32,
     /// What is committed there.
     pub committed: CommittedOffset,
-}
-
-impl ListedOffset {
-    /// What is displayed, in this order.
-    pub const COLUMNS: [&'static str; 6] = ["group", "topic", "partition", "offset", "leader_epoch", "metadata"];
-}
-
-impl fmt::Display for ListedOffset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { group, topic, partition, committed } = self;
-        write!(f, "{}\t{}\t{partition}\t{}\t", Printable(group), Printable(topic), committed.offset)?;
-        match committed.leader_epoch {
-            Some(epoch) => write!(f, "{epoch}")?,
-            None => f.write_str("-")?,
-        }
-        write!(f, "\t{}", Printable(&committed.metadata))
-    }
-}
-
-struct Printable<'a>(&'a str);
-
-impl fmt::Display for Printable<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for c in self.0.chars() {
-            if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
-        }
-        Ok(())
-    }
 }
 
 /// What loading a store has met and taken in.
