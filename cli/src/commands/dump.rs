@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::args;
 use crate::door::offsets_record::InternalTopic;
-use crate::door::record::{DecodeError, Decoder, RecordRef};
+use crate::door::record::{ControlType, DecodeError, Decoder, RecordRef};
 use crate::door::scan::{Entry, EntryScanner, SCAN_BUFFER_BYTES};
 use crate::door::storage::{EntryKind, OpenMode};
 use crate::door::{CONSUMER_OFFSETS, Error, Storage, TRANSACTION_STATE};
@@ -117,4 +117,12 @@ pub(crate) fn each_record(decoder: &mut Decoder, entry: &[u8], mut show: impl Fn
         }
     }
     None
+}
+
+/// What a record of a control batch says, `ABORT`.
+pub(crate) fn control_name(record: &RecordRef<'_>) -> String {
+    match record.key.map(ControlType::of_key) {
+        Some(Ok(kind)) => format!("{kind:?}").to_uppercase(),
+        _ => "UNREADABLE".to_owned(),
+    }
 }

@@ -381,11 +381,17 @@ impl Recovery<'_> {
     fn final_producers(&mut self, all: &[Arc<Segment>]) -> Result<ProducerStates> {
         // What was scanned has its snapshots anew: the newest of them is right up to the last segment.
         let last_base = all.last().map_or(0, |s| s.base_offset());
-        let trusted = if self.input.clean { u64::MAX } else { self.trusted_snapshot.max(last_base) };
+        // What was cut makes a snapshot at the end one of another end, whatever the clean mark says.
+        let as_closed = self.input.clean && self.report.cuts.is_empty();
+        let trusted = match (as_closed, self.input.clean) {
+            (true, _) => u64::MAX,
+            (false, true) => last_base,
+            (false, false) => self.trusted_snapshot.max(last_base),
+        };
         let mut producers =
             state::replay(self.place, self.options, all, self.next_offset, trusted, &self.snapshot_bases(), &mut self.report)?;
         producers.expire(self.place.storage.now_ms(), self.options.producer_id_expiration_ms);
-        if !self.input.clean {
+        if !as_closed {
             state::replace(self.place, self.next_offset, &producers)?;
         }
         Ok(producers)

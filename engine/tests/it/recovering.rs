@@ -502,3 +502,23 @@ fn a_segment_that_is_no_file_is_refused() {
         assert!(elsewhere.is_file(), "what it led to is untouched");
     }
 }
+
+/// The end of a log that was closed was put in another's place: it has as many offsets, and nothing of its transaction.
+#[test]
+fn a_snapshot_of_a_clean_close_does_not_count_after_a_cut() {
+    let disk = disk();
+    let log = open(&disk, small());
+    let plain = |base_offset, last_offset| batch(BatchSpec { base_offset, last_offset, ..BatchSpec::default() }, &[("k", Some("v"))]);
+    log.append_batch(plain(0, None), Durability::Buffered).unwrap();
+    let transactional = BatchSpec { transactional: true, ..producer(7, 0, 0) };
+    log.append_batch(batch(transactional, &[("t", Some("1"))]), Durability::Buffered).unwrap();
+    assert_eq!((log.end_offset(), log.last_stable_offset()), (2, 1));
+    log.close().unwrap();
+    put(&disk, "00000000000000000000.log", &[plain(0, Some(1)), vec![0; 100]].concat());
+    for mode in [RecoveryMode::TruncateTail, RecoveryMode::Salvage] {
+        let image = Arc::new(disk.image());
+        let log = open(&image, small().recovery_mode(mode).recovery_full_scan(true));
+        assert_eq!((log.end_offset(), log.last_stable_offset()), (2, 2), "{}", log.recovery_report());
+        assert_eq!(open(&crash(log, &image), small()).last_stable_offset(), 2);
+    }
+}

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{Form, each_record};
+use super::{Form, control_name, each_record};
 use crate::door::offsets_record::{DecodedKey, DecodedRecord, DecodedValue, InternalTopic, Struct, Value};
-use crate::door::record::{ControlType, DecodeError, Decoder, RecordRef};
+use crate::door::record::{DecodeError, Decoder};
 use crate::door::scan::Entry;
 use crate::failure::Failure;
 use crate::output::{self, DECODED_BYTES_MAX, Out};
@@ -70,13 +70,6 @@ impl Form for Decoded {
             Some(offset) => Err(Failure::new(format!("could not write the record at offset {offset} as JSON"))),
             None => Ok(problem),
         }
-    }
-}
-
-fn control_name(record: &RecordRef<'_>) -> String {
-    match record.key.map(ControlType::of_key) {
-        Some(Ok(kind)) => format!("{kind:?}").to_uppercase(),
-        _ => "UNREADABLE".to_owned(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Form, each_record};
+use super::{Form, control_name, each_record};
 use crate::door::record::{DecodeError, Decoder, RecordRef};
 use crate::door::scan::Entry;
 use crate::failure::Failure;
@@ -32,7 +32,7 @@ impl Form for Text {
         self.text.clear();
         let text = &mut self.text;
         push_batch_text(text, entry);
-        let problem = each_record(&mut self.decoder, entry.bytes, |record| push_record_text(text, record));
+        let problem = each_record(&mut self.decoder, entry.bytes, |record| push_record_text(text, record, entry.header.is_control()));
         if let Some(cause) = problem {
             let _ = writeln!(text, "    DAMAGED from here: {cause}");
         }
@@ -82,7 +82,11 @@ fn push_batch_text(text: &mut String, entry: &Entry<'_>) {
     text.push('\n');
 }
 
-fn push_record_text(text: &mut String, record: &RecordRef<'_>) {
+fn push_record_text(text: &mut String, record: &RecordRef<'_>, control: bool) {
+    if control {
+        let _ = writeln!(text, "    {}  {}  {}", record.offset, output::time(record.timestamp), control_name(record));
+        return;
+    }
     let shown = |bytes: Option<&[u8]>| bytes.map_or_else(|| "null".to_owned(), |bytes| output::data(bytes, DATA_SHOWN));
     let _ = write!(text, "    {}  {}  {} = {}", record.offset, output::time(record.timestamp), shown(record.key), shown(record.value));
     for (key, value) in record.headers.iter() {
