@@ -30,7 +30,7 @@ pub struct OffsetOptions {
     pub log: LogOptions,
     /// How commits are made.
     pub commit: CommitOptions,
-    /// Settings of the store beneath, such as the cleaner's.
+    /// Settings of the store beneath, such as the cleaner's. Those of its logs do not count: [`log`](Self::log) does.
     pub store: StoreOptions,
 }
 

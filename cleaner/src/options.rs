@@ -71,7 +71,7 @@ impl CleanOptions {
         dry_run: bool,
     }
 
-    /// Defaults, for a pass at the time `now_ms`.
+    /// Defaults, for a pass at the time `now_ms`, whatever the log's own settings are; [`CleanOptions::for_log`] takes those.
     #[must_use]
     pub fn new(now_ms: i64) -> Self {
         Self {

@@ -273,11 +273,10 @@ pub(crate) enum Offsets {
 #[command(after_long_help = "\
 Examples:
   keeplog offsets list /var/lib/kafka/data            a table
-  keeplog offsets list --tsv /var/lib/kafka/data      tab-separated, without the times; \\t, \\n and
-                                                      \\\\ stand for what would break a line
+  keeplog offsets list --tsv /var/lib/kafka/data      tab-separated, without the times
   keeplog offsets list --json __consumer_offsets-7    one JSON object per committed offset
 
-Only reads.")]
+With --tsv, control characters and backslashes in a field are escaped (\\t, \\n, \\\\). Only reads.")]
 pub(crate) struct OffsetsList {
     /// A partition of __consumer_offsets, or the data directory that holds them.
     #[arg(value_name = "DIR")]

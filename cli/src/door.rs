@@ -1,6 +1,6 @@
 //! Everything that the command line uses of the library, in one place.
 
-pub(crate) use keeplog::inspect::offsets::{CommitOptions, OffsetAndMetadata, OffsetStore};
+pub(crate) use keeplog::inspect::offsets::{CommitOptions, Escaped, OffsetAndMetadata, OffsetStore};
 pub(crate) use keeplog::inspect::offsets::{partition_for, record as offsets_record};
 pub(crate) use keeplog::inspect::{DataDir, checkpoint, index, names, record, scan, snapshot, storage};
 pub(crate) use keeplog::{

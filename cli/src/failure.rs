@@ -58,7 +58,7 @@ impl From<Error> for Failure {
 
 fn advice_for(error: &Error) -> Option<String> {
     let text = match error.kind() {
-        ErrorKind::Locked => "another process has this directory open: stop it first, or work on a copy",
+        ErrorKind::Locked => "stop the process that uses this directory, or work on a copy",
         ErrorKind::NotFound => "check the path",
         ErrorKind::StorageFull => "free some space and run it again; what was there is still there",
         ErrorKind::Corrupt => "keeplog verify says what is damaged, keeplog recover mends what can be mended",

@@ -420,7 +420,7 @@ fn take_lock(storage: &dyn Storage, dir: &Path) -> Result<Box<dyn FileLock>> {
     let path = dir.join(LOCK);
     storage.lock(&path).map_err(|e| match e.kind() {
         io::ErrorKind::WouldBlock => {
-            let detail = "another process, or another handle of this one, owns the data directory: close it there first";
+            let detail = "another process or handle owns the data directory (a Store serves all logs of one)";
             Error::new(ErrorKind::Locked, "lock", detail).at(&path)
         }
         _ => Error::io("lock", &path, e),

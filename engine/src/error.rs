@@ -48,6 +48,7 @@ struct Inner {
     path: Option<PathBuf>,
     position: Option<u64>,
     offset: Option<u64>,
+    resume_offset: Option<u64>,
     detail: String,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -56,7 +57,16 @@ impl Error {
     /// An error of `kind` while doing `op` (a verb phrase, such as `"append to"`).
     #[must_use]
     pub fn new(kind: ErrorKind, op: &'static str, detail: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, op, path: None, position: None, offset: None, detail: detail.into(), source: None }))
+        Self(Box::new(Inner {
+            kind,
+            op,
+            path: None,
+            position: None,
+            offset: None,
+            resume_offset: None,
+            detail: detail.into(),
+            source: None,
+        }))
     }
 
     /// The call itself is wrong.
@@ -104,6 +114,13 @@ impl Error {
         self
     }
 
+    /// Adds where reading can go on.
+    #[must_use]
+    pub(crate) fn resume_at(mut self, offset: Option<u64>) -> Self {
+        self.0.resume_offset = offset;
+        self
+    }
+
     /// Adds the cause.
     #[must_use]
     pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
@@ -141,6 +158,13 @@ impl Error {
         self.0.offset
     }
 
+    /// Of damage that a reader met: the offset from which the log can be read on, at the next segment. `None` if nothing
+    /// follows.
+    #[must_use]
+    pub fn resume_offset(&self) -> Option<u64> {
+        self.0.resume_offset
+    }
+
     /// Whether the same call may succeed later without anyone mending anything.
     #[must_use]
     pub fn is_retriable(&self) -> bool {
@@ -169,6 +193,9 @@ impl fmt::Display for Error {
         }
         if !inner.detail.is_empty() {
             write!(f, ": {}", inner.detail)?;
+        }
+        if let Some(offset) = inner.resume_offset {
+            write!(f, "; the log can be read on from offset {offset}")?;
         }
         Ok(())
     }

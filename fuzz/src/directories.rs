@@ -131,7 +131,7 @@ pub fn directory(data: &[u8]) {
     };
     let faith = Faith {
         consistent: log.recovery_report().damage.is_empty() && !(input.trusts() && records_touched),
-        indexes: !input.trusts(),
+        indexes: !input.trusts() && !(input.closed && records_touched),
         salvages_more: !log.recovery_report().damage.is_empty() && log.options().recovery_mode == RecoveryMode::Salvage,
     };
     let contents = Contents::of(&log, &input, faith);
@@ -178,7 +178,8 @@ struct Faith {
     /// No damage stayed: no segment holds what is not its own, so that every way to read must agree.
     consistent: bool,
     /// The time and transaction indexes and the snapshots were checked or made anew. (What an offset index says is
-    /// checked whenever it is asked.)
+    /// checked whenever it is asked.) The snapshot of a clean close speaks of the batches that were there then, until a
+    /// crash takes its word away.
     indexes: bool,
     /// Damage below the recovery point stayed, and may be cut next time, when the recovery point has come down with
     /// the end of the log.

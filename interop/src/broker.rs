@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 use keeplog::inspect::checkpoint::{read_offsets, write_offsets};
 use keeplog::inspect::storage::RealStorage;
-use keeplog::{CONSUMER_OFFSETS, Durability, ListedOffset, OffsetAndMetadata, OffsetOptions, OffsetStore, StoreOptions};
+use keeplog::{CONSUMER_OFFSETS, Durability, OffsetAndMetadata, OffsetOptions, OffsetStore, StoreOptions};
 
 use crate::directory::{self, describe};
 use crate::oracle::Oracle;
@@ -174,9 +174,9 @@ fn list(store: &OffsetStore) -> Result<BTreeSet<String>> {
     let listed = store.list().map_err(describe)?;
     for line in &listed {
         let fetched = store.fetch(&line.group, &[(&*line.topic, line.partition)]).map_err(describe)?;
-        ensure!(fetched == [Some(line.committed.clone().into())], "{} is listed, {fetched:?} fetched", columns(line));
+        ensure!(fetched == [Some(line.committed.clone().into())], "{line} is listed, {fetched:?} fetched");
     }
-    Ok(listed.iter().map(columns).collect())
+    Ok(listed.iter().map(ToString::to_string).collect())
 }
 
 /// The lines of an answer without their header.
@@ -285,11 +285,4 @@ fn free_port() -> Result<u16> {
         }
     }
     anyhow::bail!("no two free ports beside each other on loopback")
-}
-
-/// As a line of the broker's answers.
-fn columns(listed: &ListedOffset) -> String {
-    let ListedOffset { group, topic, partition, committed, .. } = listed;
-    let epoch = committed.leader_epoch.map_or_else(|| "-".to_owned(), |epoch| epoch.to_string());
-    format!("{group}\t{topic}\t{partition}\t{}\t{epoch}\t{}", committed.offset, committed.metadata)
 }

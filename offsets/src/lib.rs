@@ -26,4 +26,4 @@ mod store;
 pub use cache::{Commit, CommittedOffset, GroupOffset, OffsetCache};
 pub use partition::partition_for;
 pub use replay::{Origin, Outcome, RecordPart, Replay, ReplayCounts, ReplayError};
-pub use store::{CommitOptions, ListedOffset, LoadReport, OffsetAndMetadata, OffsetStore};
+pub use store::{CommitOptions, Escaped, ListedOffset, LoadReport, OffsetAndMetadata, OffsetStore};

@@ -38,11 +38,12 @@ fn dirty_logs_are_cleaned_behind_the_back_of_their_users() {
     let store = Store::open(dir.path(), small()).unwrap();
     let log = store.log("accounts", 0).unwrap();
     fill(&log, 100);
-    let before: u64 = log.segments().all().iter().map(|s| s.size_bytes()).sum();
+    let size = || log.segments().all().iter().map(|s| s.size_bytes()).sum::<u64>();
+    // It may have been at work while the log was written, and have more to do now.
+    let written = size();
     store.wake_cleaner();
-    eventually("a pass", || store.cleaner().passes > 0);
-    let after: u64 = log.segments().all().iter().map(|s| s.size_bytes()).sum();
-    assert!(after * 4 < before, "{after} of {before} bytes");
+    eventually("all passes", || size() < 12_000 && store.cleaner().passes > 0);
+    assert!(written >= size(), "a pass adds nothing");
     let newest = newest(&log);
     assert_eq!(newest.len(), 20);
     assert!(newest.values().all(|v| v == b"value 99"));

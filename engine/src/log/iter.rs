@@ -1,4 +1,5 @@
-//! Iterators over batches and records of a snapshot of the log. Fused: after an error they end.
+//! Iterators over batches and records of a snapshot of the log. Fused: after an error they end; of damage, it says where
+//! another one can go on.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,7 +30,8 @@ pub struct StoredBatch {
     pub position: u64,
 }
 
-/// The batches of a log from some offset on, in order, control batches included. Made by [`super::Log::batches_from`].
+/// The batches of a log from some offset on, in order, control batches included. Made by [`Log::batches_from`](crate::Log::batches_from).
+/// Ends after an error.
 #[derive(Debug)]
 pub struct Batches {
     set: Arc<SegmentSet>,
@@ -69,7 +71,7 @@ impl Batches {
             }
             self.position += batch.bytes.len() as u64;
             if batch.header.last_offset >= self.from {
-                batch.header.verify_crc(&batch.bytes).map_err(|e| damage(&segment, batch.position, e))?;
+                batch.header.verify_crc(&batch.bytes).map_err(|e| damage(&self.set, &segment, batch.position, e))?;
                 self.check_rises(&segment, &batch)?;
                 return Ok(Some(batch));
             }
@@ -88,11 +90,12 @@ impl Batches {
 
     fn entry(&mut self, segment: &Segment) -> Result<StoredBatch> {
         let position = self.position;
-        let header = BatchHeader::parse(&self.bytes_at(segment, HEADER_V2_BYTES as u64)?).map_err(|e| damage(segment, position, e))?;
+        let header =
+            BatchHeader::parse(&self.bytes_at(segment, HEADER_V2_BYTES as u64)?).map_err(|e| damage(&self.set, segment, position, e))?;
         let needed = u64::from(header.size);
         let bytes = self.bytes_at(segment, needed)?;
         if (bytes.len() as u64) < needed {
-            return Err(damage(segment, position, DecodeError::Truncated { needed, available: bytes.len() as u64 }));
+            return Err(damage(&self.set, segment, position, DecodeError::Truncated { needed, available: bytes.len() as u64 }));
         }
         Ok(StoredBatch { bytes, header, segment: segment.base_offset(), position })
     }
@@ -138,12 +141,15 @@ impl Iterator for Batches {
     }
 }
 
-fn damage(segment: &Segment, position: u64, cause: DecodeError) -> Error {
-    Error::corrupt("read", &segment.path(), position, format!("{cause}; run `keeplog verify` on its directory")).caused_by(cause)
+fn damage(set: &SegmentSet, segment: &Segment, position: u64, cause: DecodeError) -> Error {
+    let detail = format!("{cause}; run `keeplog verify` on its directory");
+    let next = set.all().iter().map(|s| s.base_offset()).find(|base| *base > segment.base_offset());
+    Error::corrupt("read", &segment.path(), position, detail).resume_at(next).caused_by(cause)
 }
 
-/// The records of a log from some offset on, in order, without control records. Made by [`super::Log::read_from`]
-/// and [`super::Log::read_committed_from`].
+/// The records of a log from some offset on, in order, without control records. Made by [`Log::read_from`](crate::Log::read_from)
+/// and [`Log::read_committed_from`](crate::Log::read_committed_from). Ends after an error; of damage,
+/// [`Error::resume_offset`](crate::Error::resume_offset) says where the next one can begin.
 #[derive(Debug)]
 pub struct Records {
     batches: Batches,
@@ -165,20 +171,22 @@ impl Records {
             if let Some((records, segment, position)) = &mut self.current {
                 match records.next() {
                     Some(Ok(record)) if record.offset() < self.from => continue,
-                    Some(record) => return record.map(Some).map_err(|e| damage(segment, *position, e)),
+                    Some(record) => return record.map(Some).map_err(|e| damage(&self.batches.set, segment, *position, e)),
                     None => self.current = None,
                 }
             }
             let Some(batch) = self.batches.next().transpose()? else { return Ok(None) };
             let segment = Arc::clone(&self.batches.set.all()[self.batches.set.position_of(batch.segment)]);
             let skip = match &mut self.aborted {
-                Some(filter) => filter.skips(&batch, &mut self.decoder).map_err(|e| damage(&segment, batch.position, e))?,
+                Some(filter) => {
+                    filter.skips(&batch, &mut self.decoder).map_err(|e| damage(&self.batches.set, &segment, batch.position, e))?
+                }
                 None => false,
             };
             if skip || batch.header.is_control() {
                 continue;
             }
-            let records = self.decoder.decode_owned(batch.bytes).map_err(|e| damage(&segment, batch.position, e))?;
+            let records = self.decoder.decode_owned(batch.bytes).map_err(|e| damage(&self.batches.set, &segment, batch.position, e))?;
             self.current = Some((records, segment, batch.position));
         }
     }

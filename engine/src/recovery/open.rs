@@ -109,7 +109,8 @@ impl Recovery<'_> {
         // Also the segment that ends at the recovery point: its data was synced, its indexes were made after that.
         let unsynced = self.segments.partition_point(|l| l.segment.base_offset() < self.input.recovery_point).saturating_sub(1);
         if !self.input.clean {
-            self.trusted_snapshot = self.segments[unsynced].segment.base_offset();
+            // What they speak of lies below the recovery point, and a truncation takes all later ones away for good.
+            self.trusted_snapshot = self.segments[unsynced].segment.base_offset().max(self.input.recovery_point);
         }
         let from = match self.indexed {
             Some(_) => last + 1,
@@ -138,19 +139,24 @@ impl Recovery<'_> {
         let mut next_offset = base;
         let mut at = from;
         while at < self.segments.len() {
-            if at == unsynced && at > from {
+            let base = self.segments[at].segment.base_offset();
+            if at > from && (at == unsynced || (base <= self.trusted_snapshot && self.has_snapshot(base))) {
                 // Of producers whose batches are gone, only the snapshots know.
-                producers = self.producers_at(self.segments[at].segment.base_offset())?;
+                producers = self.producers_at(base)?;
             }
             // The last segment of a log that was not closed has no index files, or unfinished ones: nothing to report.
             if let Some(why) = self.segments[at].distrust.take().filter(|_| self.input.clean || at < last) {
-                self.report.rebuilt.push(Rebuilt { segment: self.segments[at].segment.base_offset(), why });
+                self.report.rebuilt.push(Rebuilt { segment: base, why });
             }
             next_offset = self.scan(at, &mut producers, next_offset)?;
             at += 1;
         }
         self.next_offset = next_offset;
         Ok(())
+    }
+
+    fn has_snapshot(&self, number: u64) -> bool {
+        self.place.exists(&self.place.path(number, FileKind::Snapshot, FileState::Live))
     }
 
     fn producers_at(&mut self, offset: u64) -> Result<ProducerStates> {
@@ -206,8 +212,7 @@ impl Recovery<'_> {
         let last = at + 1 == self.segments.len();
         let segment = Arc::clone(&self.segments[at].segment);
         let base = segment.base_offset();
-        let has_snapshot = || self.place.exists(&self.place.path(base, FileKind::Snapshot, FileState::Live));
-        if base > self.trusted_snapshot && has_snapshot() {
+        if base > self.trusted_snapshot && self.has_snapshot(base) {
             state::replace(self.place, base, producers)?;
         } else if self.snapshot_bases().contains(&base) {
             state::save(self.place, base, producers)?;
@@ -369,11 +374,7 @@ impl Recovery<'_> {
         let unsynced = all[..at].iter().filter(|s| !self.input.clean && next_base(&all, s) >= recovery_point);
         let unsynced = unsynced.map(|s| Ok(Unsynced { base_offset: s.base_offset(), file: s.file()? })).collect::<Result<_>>()?;
         let mut writer = self.writer(active, file, size, producers, unsynced)?;
-        writer.snapshot_offset = if self.place.exists(&self.place.path(self.next_offset, FileKind::Snapshot, FileState::Live)) {
-            self.next_offset
-        } else {
-            u64::MAX
-        };
+        writer.snapshot_offset = if self.has_snapshot(self.next_offset) { self.next_offset } else { u64::MAX };
         self.complete_report(&all, start_offset);
         Ok(Opened { segments: SegmentSet::new(all), writer, start_offset, synced_offset: recovery_point, report: self.report })
     }

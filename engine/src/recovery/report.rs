@@ -88,12 +88,10 @@ impl RecoveryReport {
 impl fmt::Display for RecoveryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let how = if self.clean { "closed cleanly" } else { "not closed cleanly" };
-        writeln!(f, "offsets {} to {}, {} segments, {how}", self.log_start_offset, self.log_end_offset, self.segments.len())?;
-        writeln!(
-            f,
-            "scanned {} segments, {} bytes, from recovery point {}",
-            self.segments_scanned, self.bytes_scanned, self.recovery_point
-        )?;
+        let segments = |n: usize| if n == 1 { "1 segment".to_owned() } else { format!("{n} segments") };
+        writeln!(f, "offsets {} to {}, {}, {how}", self.log_start_offset, self.log_end_offset, segments(self.segments.len()))?;
+        let (scanned, bytes, point) = (segments(self.segments_scanned), self.bytes_scanned, self.recovery_point);
+        writeln!(f, "scanned {scanned}, {bytes} bytes, from recovery point {point}")?;
         for base in &self.swaps_completed {
             writeln!(f, "completed the interrupted replacement of segment {base}")?;
         }

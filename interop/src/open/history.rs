@@ -87,6 +87,8 @@ struct History {
     producer_ids: i64,
     coordinator_epoch: i32,
     leader_epoch: i32,
+    /// The cleaner has been below this offset. A broker never truncates there: what it cleans is replicated.
+    cleaned_below: u64,
     /// A truncation may have left an end offset that no batch bears witness of.
     end_is_witnessed: bool,
 }
@@ -125,6 +127,7 @@ impl History {
             producer_ids: 1000,
             coordinator_epoch: 0,
             leader_epoch: 0,
+            cleaned_below: 0,
             end_is_witnessed: true,
         };
         history.renew_producers();
@@ -288,12 +291,14 @@ impl History {
         options.chunk_bytes = *choose(&mut self.rng, &[500, 512 << 10]);
         let report = clean(&self.log, &options, &()).map_err(describe)?;
         self.log.data_dir().set_cleaner_offset(&name, Some(report.new_dirty));
+        self.cleaned_below = self.cleaned_below.max(report.first_uncleanable);
         Ok(())
     }
 
     fn truncate(&mut self) -> Result<()> {
         let (start, end) = (self.log.start_offset(), self.log.end_offset());
-        let offset = self.rng.u64(start.max(end.saturating_sub(80))..=end);
+        let lowest = start.max(end.saturating_sub(80)).max(self.cleaned_below.min(end));
+        let offset = self.rng.u64(lowest..=end);
         if offset < end {
             self.log.truncate_to(offset).map_err(describe)?;
             self.end_is_witnessed = false;

@@ -15,7 +15,7 @@ use keeplog_engine::{Error, Log, Result};
 use rayon::prelude::*;
 
 pub use options::CommitOptions;
-pub use types::{ListedOffset, LoadReport, OffsetAndMetadata};
+pub use types::{Escaped, ListedOffset, LoadReport, OffsetAndMetadata};
 
 use crate::cache::GroupOffset;
 use crate::partition::partition_for;

@@ -345,13 +345,6 @@ fn the_logs_are_the_partitions_of_one_topic_in_order() {
     assert_eq!(store.load_report().misplaced_groups, 3, "of two partitions they lie in 1 0 1 0, of three in 1 2 0 1");
 }
 
-/// As a line of `committed-offsets.tsv`.
-fn columns(listed: &ListedOffset) -> String {
-    let ListedOffset { group, topic, partition, committed } = listed;
-    let epoch = committed.leader_epoch.map_or_else(|| "-".to_owned(), |epoch| epoch.to_string());
-    format!("{group}\t{topic}\t{partition}\t{}\t{epoch}\t{}", committed.offset, committed.metadata)
-}
-
 #[test]
 fn the_store_answers_what_the_broker_answered() {
     let home = tempfile::tempdir().unwrap();
@@ -359,7 +352,7 @@ fn the_store_answers_what_the_broker_answered() {
     copy_dir(unpack(Set::Broker), &dir);
     let logs = logs(Arc::new(RealStorage::new()), &dir, 4, &LogOptions::new());
     let store = OffsetStore::open(logs, CommitOptions::new()).unwrap();
-    let listed: BTreeSet<_> = store.list().unwrap().iter().map(columns).collect();
+    let listed: BTreeSet<_> = store.list().unwrap().iter().map(ToString::to_string).collect();
     let text = std::fs::read_to_string(dir.join("committed-offsets.tsv")).unwrap();
     assert_eq!(listed, text.lines().skip(1).map(str::to_owned).collect());
     let report = store.load_report();
@@ -368,4 +361,18 @@ fn the_store_answers_what_the_broker_answered() {
         let fields: Vec<_> = line.split('\t').collect();
         assert_eq!(fetched(&store, fields[0], fields[1], fields[2].parse().unwrap()), fields[3].parse().ok());
     }
+}
+
+#[test]
+fn what_is_displayed_stays_in_its_line_and_column() {
+    let committed = crate::Commit {
+        offset: 1,
+        leader_epoch: Some(4),
+        metadata: "a\tb\n\u{1b}[1m\\",
+        commit_timestamp_ms: 0,
+        expire_timestamp_ms: None,
+        record_offset: 0,
+    };
+    let listed = ListedOffset { group: "g\r".into(), topic: "t".into(), partition: 0, committed: committed.to_owned() };
+    assert_eq!(listed.to_string(), "g\\r\tt\t0\t1\t4\ta\\tb\\n\\u{1b}[1m\\\\");
 }

@@ -44,7 +44,8 @@ impl From<CommittedOffset> for OffsetAndMetadata {
     }
 }
 
-/// One committed offset with all that it belongs to.
+/// One committed offset with all that it belongs to. Displayed as `group topic partition offset leader_epoch metadata`
+/// with tabs between them: `-` stands for no leader epoch, and what would break a line is [`Escaped`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListedOffset {
@@ -56,6 +57,29 @@ pub struct ListedOffset {
     pub partition: i32,
     /// What is committed there.
     pub committed: CommittedOffset,
+}
+
+impl fmt::Display for ListedOffset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { group, topic, partition, committed } = self;
+        write!(f, "{}\t{}\t{partition}\t{}\t", Escaped(group), Escaped(topic), committed.offset)?;
+        match committed.leader_epoch {
+            Some(epoch) => write!(f, "{epoch}")?,
+            None => f.write_str("-")?,
+        }
+        write!(f, "\t{}", Escaped(&committed.metadata))
+    }
+}
+
+/// A text that displays in one line, and can be read back: control characters are written as in Rust (`\t`, `\u{1b}`),
+/// and so is the backslash.
+#[derive(Clone, Copy, Debug)]
+pub struct Escaped<'a>(pub &'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| if c.is_control() || c == '\\' { write!(f, "{}", c.escape_default()) } else { write!(f, "{c}") })
+    }
 }
 
 /// What loading a store has met and taken in.
