@@ -360,9 +360,10 @@ impl Inner {
 
     /// Tells the data directory's checkpoints where the log starts and ends.
     fn note_offsets(&self) {
+        // Kafka leaves the start out where the first segment says the same. But its name may not be on stable storage yet,
+        // nor the removal of those before it.
         let start_offset = self.start_offset.load(Ordering::Acquire);
-        let first_base = self.segments.snapshot().all()[0].base_offset();
-        self.data_dir.set_log_start(&self.topic_partition, Some(start_offset).filter(|&start| start > first_base));
+        self.data_dir.set_log_start(&self.topic_partition, Some(start_offset).filter(|&start| start > 0));
         self.data_dir.set_high_watermark(&self.topic_partition, self.end_offset.load(Ordering::Acquire));
     }
 

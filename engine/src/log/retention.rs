@@ -81,6 +81,8 @@ impl Inner {
         }
         self.writer().unsynced.retain(|s| s.base_offset >= start);
         self.segments.replace(|now| now.iter().filter(|s| s.base_offset() >= start).cloned().collect());
+        // They must not come back beside what a truncation may put in their place.
+        self.place.sync_dir()?;
         Ok(report)
     }
 
@@ -148,6 +150,10 @@ impl Inner {
         let active_base = set.all()[..keep].last().map_or(offset, |s| s.base_offset());
         if self.data_dir.cleaner_offset(&self.topic_partition).is_some_and(|dirty| dirty > active_base) {
             self.data_dir.set_cleaner_offset(&self.topic_partition, Some(active_base));
+        }
+        if keep == 0 {
+            // Between the last old segment and the new one there is none that could say where the log starts.
+            self.data_dir.set_log_start(&self.topic_partition, Some(self.start_offset.load(Ordering::Acquire)));
         }
         self.data_dir.write_checkpoints()?;
         for segment in set.all()[keep..].iter().rev() {

@@ -382,12 +382,12 @@ impl Recovery<'_> {
     fn final_producers(&mut self, all: &[Arc<Segment>]) -> Result<ProducerStates> {
         // What was scanned has its snapshots anew: the newest of them is right up to the last segment.
         let last_base = all.last().map_or(0, |s| s.base_offset());
-        // What was cut makes a snapshot at the end one of another end, whatever the clean mark says.
+        // A cut makes a snapshot behind the last segment's base one of another end, whatever mark and recovery point say.
         let as_closed = self.input.clean && self.report.cuts.is_empty();
-        let trusted = match (as_closed, self.input.clean) {
-            (true, _) => u64::MAX,
-            (false, true) => last_base,
-            (false, false) => self.trusted_snapshot.max(last_base),
+        let trusted = match (self.report.cuts.is_empty(), self.input.clean) {
+            (false, _) => last_base,
+            (true, true) => u64::MAX,
+            (true, false) => self.trusted_snapshot.max(last_base),
         };
         let mut producers =
             state::replay(self.place, self.options, all, self.next_offset, trusted, &self.snapshot_bases(), &mut self.report)?;

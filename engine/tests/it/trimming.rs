@@ -1,6 +1,9 @@
 //! Retention and truncation.
 
+use std::path::Path;
+
 use keeplog_engine::record::{BatchSpec, Record};
+use keeplog_engine::storage::Storage;
 use keeplog_engine::{CleanupPolicy, Durability, Log, LogOptions};
 
 use crate::support::{T0, all, batch, crash, disk, files, open, producer, small};
@@ -126,4 +129,28 @@ fn an_emptied_active_segment_takes_appends_again() {
     assert_eq!(log.end_offset(), 10);
     log.append(&[Record::new("k", "v")], Durability::Synced).unwrap();
     assert_eq!(log.segments().all().len(), 2);
+}
+
+/// Between the removal of the last old segment and the first sync of the new one, the directory may be empty.
+#[test]
+fn a_truncation_below_the_first_segment_does_not_take_the_start_with_it() {
+    let disk = disk();
+    let log = open(&disk, small());
+    fill(&log, 100);
+    let first = log.segments().all()[2].base_offset();
+    log.advance_start(first).unwrap();
+    log.apply_retention().unwrap();
+    log.close().unwrap();
+    // As a broker leaves it: the first segment says where the log starts.
+    disk.remove_file(Path::new("/data/log-start-offset-checkpoint")).unwrap();
+    let log = open(&disk, small());
+    assert_eq!(log.start_offset(), first);
+    log.truncate_to(first - 3).unwrap();
+    let image = crash(log, &disk);
+    for name in files(&image).into_iter().filter(|name| name.ends_with(".log")) {
+        // As a crash in the middle would leave it.
+        image.remove_file(&crate::support::path(&name)).unwrap();
+    }
+    let log = open(&image, small());
+    assert!(log.start_offset() >= first - 3, "offsets are not given twice: {}", log.start_offset());
 }
