@@ -304,6 +304,9 @@ pub(crate) struct OffsetsGet {
     /// Group id.
     #[arg(value_name = "GROUP")]
     pub(crate) group: String,
+    /// Print tab-separated columns under a header line.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) tsv: bool,
     /// Print JSON, one object per committed offset and line.
     #[arg(long)]
     pub(crate) json: bool,

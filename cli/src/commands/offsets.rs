@@ -29,12 +29,7 @@ pub(crate) fn run(command: Offsets, storage: &dyn Storage) -> Result<Status, Fai
 fn list(args: &args::OffsetsList, storage: &dyn Storage) -> Result<Status, Failure> {
     let target = find(storage, &args.dir)?;
     let (committed, status) = load(storage, &target, None)?;
-    let form = match (args.tsv, args.json) {
-        (true, _) => Form::Tsv,
-        (_, true) => Form::Json,
-        _ => Form::Table,
-    };
-    print(&committed, form)?;
+    print(&committed, Form::of(args.tsv, args.json))?;
     Ok(status)
 }
 
@@ -48,11 +43,12 @@ fn get(args: &args::OffsetsGet, storage: &dyn Storage) -> Result<Status, Failure
         target.partitions.retain(|partition| partition.number_in(CONSUMER_OFFSETS) == Some(wanted));
     }
     let (committed, status) = load(storage, &target, Some(&args.group))?;
-    if committed.is_empty() && !args.json {
+    let form = Form::of(args.tsv, args.json);
+    if committed.is_empty() && form == Form::Table {
         Out::new().line(&format!("group {} has committed nothing", output::name(&args.group)))?;
         return Ok(status);
     }
-    print(&committed, if args.json { Form::Json } else { Form::Table })?;
+    print(&committed, form)?;
     Ok(status)
 }
 
@@ -83,11 +79,21 @@ fn load(storage: &dyn Storage, target: &Target, group: Option<&str>) -> Result<(
     Ok((committed, status))
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Table,
     Tsv,
     Json,
+}
+
+impl Form {
+    fn of(tsv: bool, json: bool) -> Self {
+        match (tsv, json) {
+            (true, _) => Self::Tsv,
+            (_, true) => Self::Json,
+            _ => Self::Table,
+        }
+    }
 }
 
 /// A line of JSON.

@@ -301,7 +301,7 @@ impl Model {
         let Ok(records) = log.read_from(log.start_offset()) else { return model };
         let held: BTreeSet<u64> = records.filter_map(|r| r.ok().map(|r| r.offset())).collect();
         let is_lost = |offset: &u64| *offset >= self.must_end.max(log.start_offset()) && !held.contains(offset);
-        let lost: BTreeSet<u64> = self.records.iter().map(|(o, _)| *o).filter(is_lost).collect();
+        let lost: BTreeSet<u64> = self.records.keys().copied().filter(is_lost).collect();
         model.records.retain(|offset, _| !lost.contains(offset));
         model.of_producer.retain(|offset| !is_lost(offset));
         for record in model.records.values_mut() {
