@@ -289,10 +289,14 @@ impl Recovery<'_> {
     fn drop_later(&mut self, at: usize) -> Result<()> {
         for loaded in self.segments.drain(at + 1..).rev() {
             let base = loaded.segment.base_offset();
-            let kept_in = Some(aside::rename(self.place, base)?);
             let (file, bytes) = (file_name(base, FileKind::Log), loaded.segment.size_bytes());
-            let why = "an earlier segment is damaged".into();
-            self.report.cuts.push(Cut { file, position: 0, bytes, why, kept_in });
+            if bytes > 0 {
+                let kept_in = Some(aside::rename(self.place, base)?);
+                let why = "an earlier segment is damaged".into();
+                self.report.cuts.push(Cut { file, position: 0, bytes, why, kept_in });
+            } else {
+                self.report.removed.push(file);
+            }
             for kind in SEGMENT_FILES.into_iter().chain([FileKind::Snapshot]) {
                 self.place.remove(&self.place.path(base, kind, FileState::Live))?;
             }
