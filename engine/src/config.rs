@@ -48,7 +48,8 @@ pub enum RecoveryMode {
     /// A bad tail of the last segment is cut, counted and reported. Damage elsewhere is reported and stays: the
     /// log can be read around it.
     TruncateTail,
-    /// As Kafka: the log is cut at the first damage above the recovery point, and all later segments go.
+    /// As Kafka: the log is cut at the first damage above the recovery point, and all later segments are taken out of it.
+    /// What they held is kept beside it, see [`Cut::kept_in`](crate::Cut::kept_in).
     Salvage,
 }
 
