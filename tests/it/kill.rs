@@ -123,7 +123,7 @@ fn check(dir: &Path, seed: u64, acknowledged: &Acknowledged) {
         assert!(at >= offset && newest.parse::<u64>().unwrap() >= *value, "round {seed}: event {value} at {offset} is lost");
         assert_eq!(*at, newest.parse::<u64>().unwrap(), "an offset was given twice");
     }
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         offsets.close().unwrap();
     }
 }
