@@ -34,7 +34,7 @@ pub use keeplog_engine::{
     ActiveProducer, Appended, CleanupPolicy, Durability, Error, ErrorKind, Log, LogOptions, Records, RecoveryMode, RecoveryReport, Result,
     RetentionReport, TopicPartition, TransactionEnd,
 };
-pub use keeplog_offsets::{CommitOptions, GroupOffset, ListedOffset, LoadReport, OffsetAndMetadata};
+pub use keeplog_offsets::{CommitOptions, CommittedOffset, GroupOffset, ListedOffset, LoadReport, OffsetAndMetadata};
 pub use offset_store::{CONSUMER_OFFSETS, OffsetOptions, OffsetStore};
 pub use store::{CleanerStatus, LastClean, Store, StoreOptions};
 

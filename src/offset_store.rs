@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use keeplog_engine::storage::{RealStorage, Storage};
-use keeplog_engine::{Durability, Error, Log, LogOptions, Result, TopicPartition};
+use keeplog_engine::{Durability, Error, LogOptions, Result};
 use keeplog_offsets::CommitOptions;
 
 use crate::{Store, StoreOptions};
@@ -30,7 +30,8 @@ pub struct OffsetOptions {
     pub log: LogOptions,
     /// How commits are made.
     pub commit: CommitOptions,
-    /// Settings of the store beneath, such as the cleaner's. Those of its logs do not count: [`log`](Self::log) does.
+    /// Settings of the store beneath, such as the cleaner's. For the logs of `__consumer_offsets`, [`log`](#structfield.log)
+    /// counts in place of those here.
     pub store: StoreOptions,
 }
 
@@ -66,6 +67,20 @@ impl OffsetOptions {
         self
     }
 
+    /// Sets the settings of the logs.
+    #[must_use]
+    pub fn log(mut self, options: LogOptions) -> Self {
+        self.log = options;
+        self
+    }
+
+    /// Sets how commits are made.
+    #[must_use]
+    pub fn commit(mut self, options: CommitOptions) -> Self {
+        self.commit = options;
+        self
+    }
+
     /// Sets when a commit is acknowledged: once it is on stable storage, by default.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
@@ -73,7 +88,7 @@ impl OffsetOptions {
         self
     }
 
-    /// Sets the settings of the store beneath. Those of its logs do not count: see [`OffsetOptions::log`](#structfield.log).
+    /// Sets the settings of the store beneath; those of its own logs are [`OffsetOptions::log`](#structfield.log).
     #[must_use]
     pub fn store(mut self, store: StoreOptions) -> Self {
         self.store = store;
@@ -139,9 +154,13 @@ fn count_partitions(store: &Store, asked: Option<u32>) -> Result<u32> {
     if let Some((name, why)) = store.failed().into_iter().find(|(name, _)| name.topic() == CONSUMER_OFFSETS) {
         return Err(Error::new(keeplog_engine::ErrorKind::Corrupt, OP, format!("{name} did not open: {why}")).at(store.path()));
     }
-    let present: Vec<u32> =
-        store.logs().iter().map(Log::topic_partition).filter(|n| n.topic() == CONSUMER_OFFSETS).map(TopicPartition::partition).collect();
-    let Some(count) = present.iter().max().map(|&highest| highest + 1) else {
+    let mut logs = store.logs();
+    logs.retain(|log| log.topic_partition().topic() == CONSUMER_OFFSETS);
+    let present: Vec<u32> = logs.iter().map(|log| log.topic_partition().partition()).collect();
+    // A first open that was interrupted has made some of them: nothing was ever looked for in another place.
+    let unused = logs.iter().all(|log| log.end_offset() == 0 && !log.data_dir().directory_was_clean());
+    let Some(count) = present.iter().max().map(|&highest| highest + 1).filter(|count| !unused || asked.unwrap_or(NUM_PARTITIONS) < *count)
+    else {
         let partitions = asked.unwrap_or(NUM_PARTITIONS);
         return if partitions == 0 {
             Err(Error::invalid(OP, "offsets_topic_num_partitions must be at least 1").at(store.path()))

@@ -69,6 +69,9 @@ fn attempt(log: &Log, options: &CleanOptions, watch: &dyn Watch, approach: Appro
         return attempt_on(log, &log.segments(), options, watch, approach, Box::new(NoTarget));
     }
     let rewrite = log.begin_rewrite()?;
+    // From here on no truncation comes in between.
+    let cut = options.as_of_truncations.and_then(|earlier| log.lowest_truncation_since(earlier));
+    let options = &CleanOptions { first_dirty: options.first_dirty.min(cut.unwrap_or(u64::MAX)), ..options.clone() };
     let segments = Arc::clone(rewrite.sources());
     attempt_on(log, &segments, options, watch, approach, Box::new(RewriteTarget { log, rewrite, outputs: Vec::new() }))
 }
@@ -191,8 +194,9 @@ impl Target for RewriteTarget<'_> {
         let Self { log, mut rewrite, outputs } = *self;
         let segments = Arc::clone(rewrite.sources());
         // A record goes because a newer one is there: that one must outlast a crash too. Until its own segment is
-        // swapped, or if that is left untouched, it may never have been synced.
-        if !outputs.is_empty() && log.recovery_point() < segments.active().base_offset() {
+        // swapped, or if that is left untouched, it may never have been synced. Nor may the offset that this pass came to
+        // be remembered longer than what lies below it.
+        if log.recovery_point() < segments.active().base_offset() {
             log.sync()?;
         }
         // Oldest first: a tombstone or an abort marker must not go while older data that it covers can come back.

@@ -18,6 +18,9 @@ pub struct CleanOptions {
     /// Where the dirty section begins: the offset that the last pass reported as [`CleanReport::new_dirty`].
     /// Everything below is free of duplicates, but is cleaned again where newer records replace it. Default 0.
     pub first_dirty: u64,
+    /// The moment that `first_dirty` is from, as [`keeplog_engine::Log::truncations`] gave it: if the log was truncated
+    /// below it since, the dirty section begins there. Default: none, for a log that nobody truncates.
+    pub as_of_truncations: Option<usize>,
     /// Upper bound of the pass, as compaction lag may set it. It is lowered to the last stable offset and to the
     /// active segment, and rounded down to the start of a segment. Default: none.
     pub first_uncleanable: Option<u64>,
@@ -59,6 +62,7 @@ macro_rules! setters {
 impl CleanOptions {
     setters! {
         first_dirty: u64,
+        as_of_truncations: Option<usize>,
         first_uncleanable: Option<u64>,
         dedupe_buffer_bytes: u64,
         dedupe_keys_max: Option<u64>,
@@ -77,6 +81,7 @@ impl CleanOptions {
         Self {
             now_ms,
             first_dirty: 0,
+            as_of_truncations: None,
             first_uncleanable: None,
             dedupe_buffer_bytes: 128 << 20,
             dedupe_keys_max: None,

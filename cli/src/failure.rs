@@ -23,6 +23,11 @@ impl Failure {
         Self { text: output::name(&text.into()), advice: None, broken_pipe: false, corrupt: false }
     }
 
+    /// A failure that the data is to blame for.
+    pub(crate) fn damaged(text: impl Into<String>) -> Self {
+        Self { corrupt: true, ..Self::new(text) }
+    }
+
     pub(crate) fn caused_by(self, cause: &dyn StdError) -> Self {
         Self { text: chain(&self.text, Some(cause)), ..self }
     }

@@ -9,6 +9,9 @@ use crate::failure::Failure;
 use crate::target::Target;
 use crate::{Status, complain, output};
 
+/// A broker's log of its cluster's metadata: named like a partition, and none of a data directory's logs.
+const CLUSTER_METADATA: &str = "__cluster_metadata-0";
+
 /// One partition to write to.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedPartition {
@@ -56,6 +59,10 @@ impl OwnedTarget {
     pub(crate) fn each(&self, mut work: impl FnMut(&OwnedPartition) -> Result<Status, Failure>) -> Result<Status, Failure> {
         self.target.each(|partition| {
             let topic_partition = match live_name(&partition.name) {
+                Ok(None) if self.target.whole_dir => {
+                    complain(&format!("left out {}: a broker's own metadata; name it to work on it", partition.name));
+                    return Ok(Status::Fine);
+                }
                 Ok(Some(name)) => name,
                 // Then it is the only one.
                 Ok(None) => self.data_dir.partitions().swap_remove(0),
@@ -86,6 +93,7 @@ impl OwnedTarget {
 /// The partition of a directory that is in use, by its name; `None` if it is not named like a partition.
 fn live_name(name: &str) -> Result<Option<TopicPartition>, Failure> {
     match DirectoryName::parse(name) {
+        _ if name == CLUSTER_METADATA => Ok(None),
         Some(DirectoryName { topic_partition, state: DirectoryState::Live }) => Ok(Some(topic_partition)),
         None => Ok(None),
         Some(_) => Err(Failure::new(format!("could not open {name} for writing: a broker set it aside, or is about to remove it"))

@@ -64,7 +64,13 @@ impl Target {
                 .advise(format!("give the partition directory: keeplog COMMAND {}", parent.display())));
         }
         let entries = storage.list(path).map_err(|e| Error::io("list", path, e))?;
-        if is_partition(&entries) { Self::partition(storage, path) } else { Self::data_dir(storage, path, &entries) }
+        // One that has lost its segments is a partition still, if its name says so.
+        let is_named = path.file_name().and_then(|name| name.to_str()).is_some_and(|name| DirectoryName::parse(name).is_some());
+        if is_partition(&entries) || (is_named && entries.iter().any(is_of_partition)) {
+            Self::partition(storage, path)
+        } else {
+            Self::data_dir(storage, path, &entries)
+        }
     }
 
     fn partition(storage: &dyn Storage, path: &Path) -> Result<Self, Failure> {
@@ -182,9 +188,12 @@ fn is_partition(entries: &[Entry]) -> bool {
 /// Whether a directory that is named like a partition has anything of one in it: many other things are named so, such as
 /// `python-3`. One that can't be read may be.
 fn may_be_partition(storage: &dyn Storage, dir: &Path) -> bool {
-    let of_partition =
-        |entry: &Entry| FileName::parse(&entry.name).is_some() || [LEADER_EPOCHS, PARTITION_METADATA].contains(&entry.name.as_str());
-    storage.list(dir).map_or(true, |entries| entries.iter().any(of_partition))
+    storage.list(dir).map_or(true, |entries| entries.iter().any(is_of_partition))
+}
+
+/// Whether a file of this name lies in partition directories only.
+fn is_of_partition(entry: &Entry) -> bool {
+    FileName::parse(&entry.name).is_some() || [LEADER_EPOCHS, PARTITION_METADATA].contains(&entry.name.as_str())
 }
 
 /// Whether `dir` is a data directory beyond doubt: it has one of the files that only those have.

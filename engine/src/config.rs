@@ -43,7 +43,8 @@ impl CleanupPolicy {
 /// What recovery does with damage that is no torn tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecoveryMode {
-    /// Any damage, and any tail that must be cut, is an error; nothing is changed.
+    /// Any damage, and any tail that must be cut, is an error, and no segment is changed. Leftovers of interrupted work are
+    /// tidied up all the same.
     Strict,
     /// A bad tail of the last segment is cut, counted and reported. Damage elsewhere is reported and stays: the
     /// log can be read around it.

@@ -21,10 +21,12 @@ use crate::storage::{EntryKind, FileLock, OpenMode, Storage, write_all_at};
 use crate::{Error, ErrorKind, Result};
 
 mod layout;
+mod lease;
 mod removal;
 
 use layout::Layout;
 pub use layout::{Foreign, ForeignKind};
+pub(crate) use lease::Lease;
 
 const LOCK: &str = ".lock";
 const CLEAN_MARK: &str = ".kafka_cleanshutdown";
@@ -90,6 +92,18 @@ struct State {
     partitions: BTreeMap<TopicPartition, Use>,
     foreign: Vec<Foreign>,
     offsets: [OffsetMap; 4],
+    /// How often a partition was opened.
+    opens: u64,
+}
+
+impl State {
+    fn set(&mut self, which: Checkpoint, name: &TopicPartition, offset: Option<u64>) {
+        let offsets = &mut self.offsets[which as usize];
+        match offset {
+            Some(offset) => _ = offsets.insert(name.clone(), offset),
+            None => _ = offsets.remove(name),
+        }
+    }
 }
 
 /// What the checkpoint files hold now; `None` if that is not known or not sound.
@@ -101,8 +115,8 @@ struct Written([Option<OffsetMap>; 4]);
 enum Use {
     /// Nothing: it is as clean as the directory was.
     Untouched,
-    /// In use now.
-    Open,
+    /// In use now; which use it is, tells the number.
+    Open(u64),
     /// Flushed and closed in order, or created and not used yet.
     Clean,
     /// Given up without being closed in order.
@@ -130,6 +144,7 @@ impl DataDir {
             partitions: layout.live.into_iter().map(|name| (name, Use::Untouched)).collect(),
             foreign: layout.foreign,
             offsets,
+            opens: 0,
         };
         Ok(Self { storage, path, alone: None, was_clean, warnings, state: Mutex::new(state), written: Mutex::new(Written(written)) })
     }
@@ -145,7 +160,7 @@ impl DataDir {
         let named = dir.file_name().and_then(|name| name.to_str()?.parse().ok());
         let name = named.map_or_else(|| TopicPartition::new("alone", 0), Ok)?;
         let partitions = BTreeMap::from([(name, Use::Untouched)]);
-        let state = State { closed: false, lock: Some(lock), partitions, foreign: Vec::new(), offsets: Default::default() };
+        let state = State { closed: false, lock: Some(lock), partitions, foreign: Vec::new(), offsets: Default::default(), opens: 0 };
         let (warnings, written) = (Vec::new(), Mutex::new(Written(Default::default())));
         Ok(Self { storage, path: above, alone: Some(dir), was_clean: false, warnings, state: Mutex::new(state), written })
     }
@@ -285,15 +300,17 @@ impl DataDir {
     /// if it is in use already, `NotFound` if it has no directory.
     pub fn opened(&self, name: &TopicPartition) -> Result<bool> {
         let mut state = self.open_state()?;
+        state.opens += 1;
+        let this = Use::Open(state.opens);
         let Some(current) = state.partitions.get_mut(name) else {
             let detail = "there is no such partition: create it first, or check the name";
             return Err(Error::new(ErrorKind::NotFound, "open the log", detail).at(&self.partition_path(name)));
         };
-        if *current == Use::Open {
+        if matches!(current, Use::Open(_)) {
             let detail = "it is open in this process: close that log or share its handle";
             return Err(Error::new(ErrorKind::Locked, "open the log", detail).at(&self.partition_path(name)));
         }
-        let before = std::mem::replace(current, Use::Open);
+        let before = std::mem::replace(current, this);
         Ok(self.is_clean(Some(before)))
     }
 
@@ -374,7 +391,7 @@ impl DataDir {
 
     fn closed(&self, name: &TopicPartition, how: Use) {
         // Only what is in use can be closed: a late call must not vouch for a log that somebody else left unclean.
-        if let Some(current) = self.state().partitions.get_mut(name).filter(|current| **current == Use::Open) {
+        if let Some(current) = self.state().partitions.get_mut(name).filter(|current| matches!(current, Use::Open(_))) {
             *current = how;
         }
     }
@@ -383,7 +400,7 @@ impl DataDir {
         match partition {
             Some(Use::Untouched) => self.was_clean,
             Some(Use::Clean) => true,
-            Some(Use::Open | Use::Unclean) | None => false,
+            Some(Use::Open(_) | Use::Unclean) | None => false,
         }
     }
 
@@ -392,11 +409,7 @@ impl DataDir {
     }
 
     fn set_offset(&self, which: Checkpoint, name: &TopicPartition, offset: Option<u64>) {
-        let offsets = &mut self.state().offsets[which as usize];
-        match offset {
-            Some(offset) => offsets.insert(name.clone(), offset),
-            None => offsets.remove(name),
-        };
+        self.state().set(which, name, offset);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -4,16 +4,20 @@ use std::sync::Arc;
 
 use keeplog_cleaner::schedule::{Dirtiness, LogFacts, Rules, choose};
 use keeplog_cleaner::{CleanOptions, CleanOutcome, CleanReport, Watch, clean};
-use keeplog_engine::{Error, Log, Result};
+use keeplog_engine::{Error, Log, Result, TopicPartition};
 
 use super::Inner;
+use crate::CONSUMER_OFFSETS;
+
+/// The topic that holds the state of transactions.
+const TRANSACTION_STATE: &str = "__transaction_state";
 
 impl Inner {
     /// The log that is most worth a pass now, if any is.
     pub(super) fn dirtiest(&self, logs: &[Log]) -> Option<Log> {
         let mut candidates = Vec::new();
         let mut dirtiness = Vec::new();
-        for log in logs.iter().filter(|l| l.options().cleanup_policy.compacts()) {
+        for log in logs.iter().filter(|l| l.options().cleanup_policy.compacts() && self.is_meant(l.topic_partition())) {
             match self.dirtiness(log) {
                 Ok(found) => {
                     candidates.push(log);
@@ -25,15 +29,23 @@ impl Inner {
         choose(&dirtiness).map(|at| candidates[at].clone())
     }
 
+    /// Whether somebody has said, in one way or another, that this log is compacted: see [`Store::open`](crate::Store::open).
+    fn is_meant(&self, name: &TopicPartition) -> bool {
+        self.options.topics.contains_key(name.topic())
+            || [CONSUMER_OFFSETS, TRANSACTION_STATE].contains(&name.topic())
+            || self.data_dir.cleaner_offset(name).is_some()
+            || self.logs().asked_for.contains(name)
+    }
+
     /// How much of a log is dirty. A checkpoint that lies outside of the log is corrected at once.
     pub(super) fn dirtiness(&self, log: &Log) -> Result<Dirtiness> {
         let rules = Rules::from(log.options());
-        let name = log.topic_partition();
+        let (name, as_of) = (log.topic_partition(), log.truncations());
         let facts = LogFacts::read(log, self.data_dir.cleaner_offset(name), &rules)?;
         let dirtiness = Dirtiness::of(&facts, &rules, log.storage().now_ms());
         if let Some(fault) = dirtiness.checkpoint_fault {
             tracing::warn!(log = %name, ?fault, first_dirty = dirtiness.first_dirty, "the cleaner's checkpoint did not fit the log and was corrected");
-            self.data_dir.set_cleaner_offset(name, Some(dirtiness.first_dirty));
+            log.set_cleaner_offset(dirtiness.first_dirty, as_of);
         }
         Ok(dirtiness)
     }
@@ -43,14 +55,16 @@ impl Inner {
         if !Arc::ptr_eq(log.data_dir(), &self.data_dir) {
             return Err(Error::invalid("clean", "the log is not one of this store").at(log.path()));
         }
+        let as_of = log.truncations();
         let dirtiness = self.dirtiness(log)?;
         let mut options = CleanOptions::for_log(log.options(), log.storage().now_ms());
         options.first_dirty = dirtiness.first_dirty;
+        options.as_of_truncations = Some(as_of);
         options.first_uncleanable = Some(dirtiness.first_uncleanable);
         options.dedupe_buffer_bytes = self.options.log_cleaner_dedupe_buffer_size;
         let report = clean(log, &options, watch)?;
         if report.outcome == CleanOutcome::Cleaned {
-            self.data_dir.set_cleaner_offset(log.topic_partition(), Some(report.new_dirty));
+            log.set_cleaner_offset(report.new_dirty, as_of);
             self.data_dir.write_checkpoints()?;
         }
         Ok(report)

@@ -4,11 +4,12 @@ mod background;
 mod cleaning;
 mod options;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use keeplog_engine::names::{FileKind, FileName};
 use keeplog_engine::storage::{RealStorage, Storage};
 use keeplog_engine::{DataDir, Error, ErrorKind, Log, Result, TopicPartition};
 use rayon::prelude::*;
@@ -39,6 +40,8 @@ pub(crate) struct Inner {
 struct Logs {
     open: BTreeMap<TopicPartition, Log>,
     failed: BTreeMap<TopicPartition, Error>,
+    /// Those that the application has asked for.
+    asked_for: BTreeSet<TopicPartition>,
     closed: bool,
 }
 
@@ -47,8 +50,14 @@ impl Store {
     /// cleanly are recovered, several at a time. A log that does not open does not keep the others from it: see
     /// [`Store::failed`].
     ///
+    /// Compacting a log that is not meant to be compacted destroys it, and no file of a data directory says which are. So the
+    /// background cleaner takes only logs that it is told of: those of topics with settings of their own
+    /// ([`StoreOptions::topic`]), those that the application has asked for ([`Store::log`]), Kafka's own compacted topics,
+    /// and those that a cleaner has been at before. Of these, the ones whose `cleanup_policy` compacts.
+    ///
     /// # Errors
-    /// `Locked` if another process or handle owns the directory; `InvalidInput` for options that can't work.
+    /// `Locked` if another process or handle owns the directory; `InvalidInput` for options that can't work, and for the
+    /// directory of a single log.
     pub fn open(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
         Self::open_with(Arc::new(RealStorage::new()), path.as_ref(), options)
     }
@@ -56,6 +65,7 @@ impl Store {
     /// As [`Store::open`], over any storage.
     pub fn open_with(storage: Arc<dyn Storage>, path: &Path, options: StoreOptions) -> Result<Self> {
         options.check()?;
+        refuse_partition(&*storage, path)?;
         let data_dir = Arc::new(DataDir::open_or_create(storage, path)?);
         for warning in data_dir.warnings() {
             tracing::warn!(path = %warning.path.display(), "{}", warning.detail);
@@ -83,7 +93,8 @@ impl Store {
         Ok(Self { inner, background })
     }
 
-    /// The log of `topic` and `partition`, created if it is missing.
+    /// The log of `topic` and `partition`, created if it is missing, and opened anew if it was closed or a failure stopped
+    /// its writes. From then on the background cleaner takes it, if its `cleanup_policy` compacts.
     ///
     /// # Errors
     /// `InvalidInput` for a name that is no topic; whatever opening it finds.
@@ -93,8 +104,13 @@ impl Store {
         if logs.closed {
             return Err(closed(&self.inner));
         }
+        logs.asked_for.insert(name.clone());
         if let Some(log) = logs.open.get(&name) {
-            return Ok(log.clone());
+            if !log.needs_reopen() {
+                return Ok(log.clone());
+            }
+            let _ = log.close(); // after a failure it can't be closed cleanly, and is recovered now
+            logs.open.remove(&name);
         }
         let log = Log::open_in(&self.inner.data_dir, &name, self.inner.options.of_topic(topic).clone())?;
         logs.failed.remove(&name);
@@ -123,6 +139,7 @@ impl Store {
             let _ = log.close();
         }
         logs.failed.remove(&name);
+        logs.asked_for.remove(&name);
         self.inner.data_dir.remove(&name)
     }
 
@@ -210,6 +227,16 @@ impl Drop for Inner {
             tracing::warn!(%error, "a store was dropped without a clean close; the next open recovers it");
         }
     }
+}
+
+/// A partition directory is no data directory, and would get the files of one.
+fn refuse_partition(storage: &dyn Storage, path: &Path) -> Result<()> {
+    let entries = storage.list(path).unwrap_or_default();
+    if entries.iter().any(|entry| FileName::parse(&entry.name).is_some_and(|file| file.kind == FileKind::Log)) {
+        let detail = "it is the directory of one log: give the directory above it, or open it with Log::open";
+        return Err(Error::invalid("open the store", detail).at(path));
+    }
+    Ok(())
 }
 
 fn closed(inner: &Inner) -> Error {

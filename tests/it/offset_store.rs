@@ -92,3 +92,36 @@ fn a_brokers_directory_is_an_offset_store() {
     wanted.sort();
     assert_eq!(listed, wanted);
 }
+
+/// A first open that a crash interrupted has made some of the partitions: the next one makes the others.
+#[test]
+fn an_interrupted_first_open_is_brought_to_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(keeplog::Log::open(dir.path().join("__consumer_offsets-0"), keeplog::LogOptions::new()).unwrap());
+    std::fs::remove_file(dir.path().join(".kafka_cleanshutdown")).unwrap();
+    let offsets = OffsetStore::open(dir.path(), options().offsets_topic_num_partitions(3)).unwrap();
+    assert_eq!(offsets.partitions().get(), 3);
+    offsets.commit("g", &[("orders", 0, at(1))]).unwrap();
+    offsets.close().unwrap();
+    assert!(OffsetStore::open(dir.path(), options().offsets_topic_num_partitions(4)).is_err());
+}
+
+/// What was safe once and is gone is not passed over: stale answers are worse than none.
+#[test]
+fn a_store_that_lost_what_was_safe_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let offsets = OffsetStore::open(dir.path(), options().offsets_topic_num_partitions(1)).unwrap();
+    offsets.commit("g", &[("orders", 0, at(1))]).unwrap();
+    offsets.commit("g", &[("orders", 0, at(2))]).unwrap();
+    offsets.close().unwrap();
+    let log = dir.path().join("__consumer_offsets-0/00000000000000000000.log");
+    let bytes = std::fs::read(&log).unwrap();
+    std::fs::write(&log, &bytes[..bytes.len() - 60]).unwrap();
+    std::fs::remove_file(dir.path().join(".kafka_cleanshutdown")).unwrap();
+    let error = OffsetStore::open(dir.path(), options()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("safe once"), "{error}");
+    // Told once, what is left is served.
+    let offsets = OffsetStore::open(dir.path(), options()).unwrap();
+    assert_eq!(offsets.fetch("g", &[("orders", 0)]).unwrap(), [Some(at(1))]);
+}

@@ -195,3 +195,47 @@ fn writers_readers_and_the_cleaner_at_once() {
     }
     assert!(store.cleaner().dead.is_none());
 }
+
+/// A broker's directory, or our own opened with other settings: nothing says that these logs are compacted.
+#[test]
+fn logs_that_nobody_has_spoken_of_are_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let delete = LogOptions::new().segment_bytes(4096).cleanup_policy(CleanupPolicy::Delete);
+    let store = Store::open(dir.path(), small().topic("events", delete)).unwrap();
+    fill(&store.log("events", 0).unwrap(), 100);
+    store.close().unwrap();
+
+    let store = Store::open(dir.path(), small()).unwrap();
+    let events = store.logs().pop().unwrap();
+    let held = |log: &Log| log.read_from(0).unwrap().map(Result::unwrap).count();
+    // The cleaner takes this one, and looks at all in each of its rounds.
+    let accounts = store.log("accounts", 0).unwrap();
+    fill(&accounts, 100);
+    store.wake_cleaner();
+    eventually("a pass", || store.cleaner().passes > 0 && held(&accounts) < 500);
+    assert_eq!((held(&events), store.cleaner().last.len()), (2000, 1), "it took the other one only");
+    // Asked for with settings that compact, it is compacted.
+    let events = store.log("events", 0).unwrap();
+    store.wake_cleaner();
+    eventually("a pass over events", || held(&events) < 500);
+}
+
+#[test]
+fn a_log_that_was_closed_is_opened_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), small()).unwrap();
+    fill(&store.log("t", 0).unwrap(), 1);
+    store.log("t", 0).unwrap().close().unwrap();
+    let log = store.log("t", 0).unwrap();
+    fill(&log, 1);
+    assert_eq!(log.end_offset(), 40);
+}
+
+#[test]
+fn the_directory_of_a_log_is_no_store() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(Log::open(dir.path().join("t-0"), LogOptions::new()).unwrap());
+    let error = Store::open(dir.path().join("t-0"), small()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    assert!(!dir.path().join("t-0/.lock").exists());
+}

@@ -97,8 +97,8 @@ pub(crate) const INDEX_AHEAD: Code = code(
 pub(crate) const INDEX_NOT_CUT: Code = code(
     "index-not-cut",
     Damage,
-    "A sealed segment's index must end with its last entry; empty ones behind it would be taken for real. keeplog recover --recovery- \
-     point 0 rebuilds it.",
+    "A sealed segment's index must end with its last entry; empty ones behind it would be taken for real. keeplog recover \
+     --recovery-point 0 rebuilds it.",
 );
 pub(crate) const INDEX_PREALLOCATED: Code = code(
     "index-preallocated",
@@ -177,7 +177,7 @@ pub(crate) const LEFTOVER_SWAP: Code = code(
 pub(crate) const ORPHAN_INDEX: Code =
     code("orphan-index", Warning, "An index without the log that it belongs to. keeplog recover removes it.");
 pub(crate) const NOT_A_FILE: Code =
-    code("not-a-file", Damage, "Links and devices are not followed: whatever it names is not part of this log. Put the file itself here.");
+    code("not-a-file", Damage, "Links and devices are not followed: what it leads to is not part of this directory. Put that itself here.");
 pub(crate) const BAD_NAME: Code = code("bad-name", Damage, "A broker aborts at a .log file whose name it can't parse. Move it away.");
 pub(crate) const CUT_BYTES: Code = code(
     "cut-bytes",

@@ -95,6 +95,7 @@ pub(crate) fn partition(storage: &dyn Storage, partition: &Partition, marks: Mar
         checkpoints::check_epochs(&epochs, end_offset, &mut findings);
     } else {
         findings.add(codes::NO_SEGMENT, Place::default(), "there is no .log file");
+        checkpoints::check_marks(marks, 0, &mut findings);
     }
     Ok(Report {
         partition: Some(output::name(&partition.name)),

@@ -144,6 +144,12 @@ fn compact(plan: &Plan, owned: &OwnedTarget, partition: &OwnedPartition) -> Resu
     let name = &partition.topic_partition;
     let log = Log::open_in(&owned.data_dir, name, plan.log_options.clone())?;
     report_recovery(&log, partition, plan.dry_run);
+    if !log.recovery_report().is_sound() {
+        // What a pass took away could not be looked for any more.
+        let _ = log.close();
+        return Err(Failure::damaged(format!("could not compact {}: recovery found damage, or something missing", partition.name))
+            .advise("keeplog recover says what it is; when it finds nothing more, compact again"));
+    }
     let known = owned.data_dir.cleaner_offset(name);
     let first_dirty = plan.from.unwrap_or_else(|| known.unwrap_or(0).clamp(log.start_offset(), log.end_offset()));
     let watch = Bar { progress: Mutex::new(Progress::new(&*plan.storage, "compacting", 0)) };
@@ -166,6 +172,12 @@ fn report_recovery(log: &Log, partition: &OwnedPartition, dry_run: bool) {
     if report.cut_bytes() > 0 {
         let (was_cut, bytes) = (if dry_run { "would be cut" } else { "was cut" }, output::counted(report.cut_bytes(), "byte", "bytes"));
         complain(&format!("{}: a torn tail of {bytes} {was_cut} off before the pass", partition.name));
+    }
+    if let Some(lost) = &report.lost {
+        complain(&format!("{}: offsets {}..{} are gone, and were safe once", partition.name, lost.start, lost.end));
+    }
+    if let Some(end) = report.ended_below_start {
+        complain(&format!("{}: the log ends at {end}, below its start offset {}", partition.name, report.log_start_offset));
     }
     for damage in &report.damage {
         let place = format!("{} at byte {} (offset {})", damage.file, damage.position, damage.offset);

@@ -86,6 +86,11 @@ fn dump_file(
         match next {
             Ok(entry) => {
                 progress.add(u64::from(entry.header.size));
+                if let Err(cause) = entry.header.verify_crc(entry.bytes) {
+                    let error = Error::corrupt("trust the batch in", path, entry.position, cause.to_string());
+                    complain(&failure::one_line(&error.offset_at(entry.header.base_offset)));
+                    status = Status::Damage;
+                }
                 if let Some(cause) = form.batch(shown, &entry, out)? {
                     let error = Error::corrupt("decode the records of the batch in", path, entry.position, cause.to_string());
                     complain(&failure::one_line(&error.offset_at(entry.header.base_offset)));

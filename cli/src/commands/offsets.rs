@@ -2,13 +2,13 @@
 
 mod load;
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::path::Path;
 
 use serde::Serialize;
 
 use self::load::{Committed, Loader};
-use crate::Status;
 use crate::args::{self, Offsets};
 use crate::check::{self, Checkpoints};
 use crate::door::{CONSUMER_OFFSETS, Escaped, Storage, partition_for};
@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::output::{self, Out};
 use crate::progress::Progress;
 use crate::target::Target;
+use crate::{Status, complain};
 
 const HEADER: &str = "group\ttopic\tpartition\toffset\tleader_epoch\tmetadata";
 
@@ -45,7 +46,13 @@ fn get(args: &args::OffsetsGet, storage: &dyn Storage) -> Result<Status, Failure
     let (committed, status) = load(storage, &target, Some(&args.group))?;
     let form = Form::of(args.tsv, args.json);
     if committed.is_empty() && form == Form::Table {
-        Out::new().line(&format!("group {} has committed nothing", output::name(&args.group)))?;
+        let group = output::name(&args.group);
+        let text = if target.whole_dir {
+            format!("group {group} has committed nothing")
+        } else {
+            format!("group {group} has committed nothing in this partition; all of a group is in one, which the data directory tells")
+        };
+        Out::new().line(&text)?;
         return Ok(status);
     }
     print(&committed, form)?;
@@ -57,6 +64,13 @@ fn find(storage: &dyn Storage, path: &Path) -> Result<Target, Failure> {
     let mut target = Target::find(storage, path)?;
     if target.whole_dir {
         target.retain_topic(CONSUMER_OFFSETS, path)?;
+        let numbers: BTreeSet<u32> = target.partitions.iter().filter_map(|partition| partition.number_in(CONSUMER_OFFSETS)).collect();
+        let absent: Vec<String> =
+            (0..numbers.last().copied().unwrap_or(0)).filter(|n| !numbers.contains(n)).map(|n| n.to_string()).collect();
+        if !absent.is_empty() {
+            // A broker with several data directories spreads them.
+            complain(&format!("{CONSUMER_OFFSETS} partitions {} are not here: what is in them is not shown", absent.join(", ")));
+        }
     }
     Ok(target)
 }

@@ -33,6 +33,10 @@ struct Recovered {
     rebuilt: Vec<Rebuilt>,
     removed: Vec<String>,
     swaps_completed: Vec<u64>,
+    /// Offsets that were known to be synced and are gone: from the first to below the second.
+    lost: Option<[u64; 2]>,
+    /// Where the log ended, if that was below its start offset.
+    ended_below_start: Option<u64>,
     notes: Vec<String>,
     /// Damage at the end was kept, so the log takes no appends.
     read_only: bool,
@@ -94,12 +98,12 @@ pub(crate) fn run(args: &args::Recover, storage: &Arc<dyn Storage>) -> Result<St
             closed?;
         }
         let seconds = storage.monotonic().saturating_sub(started).as_secs_f64();
-        let status = if report.damage.is_empty() { Status::Fine } else { Status::Damage };
+        let status = if report.is_sound() { Status::Fine } else { Status::Damage };
         let recovered = Recovered::new(&partition.name, &log, report, seconds, args.dry_run);
         if args.json {
             out.json(&recovered)?;
         } else {
-            out.text(&text(&recovered, canvas))?;
+            out.text(&text(&recovered, args.cut_damage, canvas))?;
         }
         out.flush()?;
         Ok(status)
@@ -137,16 +141,24 @@ impl Recovered {
             rebuilt: report.rebuilt.into_iter().map(|r| Rebuilt { segment: r.segment, why: r.why }).collect(),
             removed: report.removed,
             swaps_completed: report.swaps_completed,
+            lost: report.lost.map(|lost| [lost.start, lost.end]),
+            ended_below_start: report.ended_below_start,
             notes: report.notes,
             read_only: report.read_only,
             seconds,
         }
     }
+
+    /// Whether there is damage whose bytes were left where they are.
+    fn kept_damage(&self) -> bool {
+        !self.damage.is_empty() && self.cuts.is_empty()
+    }
 }
 
-fn text(recovered: &Recovered, canvas: Canvas) -> String {
+fn text(recovered: &Recovered, cut_damage: bool, canvas: Canvas) -> String {
     let r = recovered;
-    let verdict = match (r.damage.is_empty(), r.dry_run) {
+    let sound = r.damage.is_empty() && r.lost.is_none() && r.ended_below_start.is_none();
+    let verdict = match (sound, r.dry_run) {
         (true, false) => "recovered",
         (true, true) => "dry run, would be recovered",
         (false, false) => "DAMAGED",
@@ -163,18 +175,36 @@ fn text(recovered: &Recovered, canvas: Canvas) -> String {
         output::seconds(r.seconds),
     );
     let mut say = |line: String| text.push_str(&output::wrap(&line, 2, canvas.text_width));
+    let did = |done: &str, would: &str| if r.dry_run { format!("would {would}") } else { done.to_owned() };
     for base in &r.swaps_completed {
-        say(format!("completed the interrupted replacement by segment {base}"));
+        say(format!("{} the interrupted replacement by segment {base}", did("completed", "complete")));
     }
     for cut in &r.cuts {
-        let kept = cut.kept_in.as_ref().map_or_else(String::new, |name| format!("; they are kept in {name}"));
-        say(format!("cut {} off {} at byte {}: {}{kept}", output::counted(cut.bytes, "byte", "bytes"), cut.file, cut.position, cut.why));
+        let kept = cut.kept_in.as_ref().map_or_else(String::new, |name| format!("; kept in {name}"));
+        say(format!(
+            "{} {} off {} at byte {}: {}{kept}",
+            did("cut", "cut"),
+            output::counted(cut.bytes, "byte", "bytes"),
+            cut.file,
+            cut.position,
+            cut.why
+        ));
     }
     for rebuilt in &r.rebuilt {
-        say(format!("rebuilt the indexes of segment {}: {}", rebuilt.segment, rebuilt.why));
+        say(format!("{} the indexes of segment {}: {}", did("rebuilt", "rebuild"), rebuilt.segment, rebuilt.why));
     }
     for name in &r.removed {
-        say(format!("removed {name}"));
+        say(format!("{} {name}", did("removed", "remove")));
+    }
+    if let Some([from, to]) = r.lost {
+        say(format!("LOST offsets {from}..{to}: by the recovery point they were safe once; restore them from a replica or a backup"));
+    }
+    if let Some(end) = r.ended_below_start {
+        let start = r.log_start_offset;
+        say(format!(
+            "the log ended at {end}, below its start offset {start} (log-start-offset-checkpoint): what it holds can't be read, and goes with \
+             the next retention. If that start offset is wrong, remove its line there and recover again"
+        ));
     }
     for note in &r.notes {
         say(format!("note: {note}"));
@@ -182,7 +212,11 @@ fn text(recovered: &Recovered, canvas: Canvas) -> String {
     for damage in &r.damage {
         say(format!("DAMAGE in {} at byte {} (offset {}): {}", damage.file, damage.position, damage.offset, damage.what));
     }
-    if r.read_only {
+    if r.kept_damage() && cut_damage {
+        let offset = r.damage[0].offset;
+        say(format!("--cut-damage cuts above the recovery point {} only: --recovery-point {offset} lets it cut here", r.recovery_point));
+    }
+    if r.read_only && !cut_damage {
         say("the log can be read up to the damage and takes no appends; --cut-damage cuts it there".to_owned());
     }
     text

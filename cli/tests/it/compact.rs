@@ -156,7 +156,7 @@ fn damage_stops_a_pass_and_nothing_is_written() {
     let run = keeplog(["compact".as_ref(), "--json".as_ref(), dir.as_os_str()]);
     assert_eq!((run.status, run.stdout.as_str()), (1, ""), "{}", run.stderr);
     assert!(
-        run.stderr.contains("00000000000000000000.log") && run.stderr.contains("checksum") && run.stderr.contains("keeplog verify"),
+        run.stderr.contains("00000000000000000000.log") && run.stderr.contains("checksum") && run.stderr.contains("keeplog recover"),
         "{}",
         run.stderr
     );

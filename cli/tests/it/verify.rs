@@ -220,3 +220,15 @@ fn listing(dir: &Path) -> Vec<(std::path::PathBuf, u64, std::time::SystemTime)> 
     found.sort();
     found
 }
+
+/// A partition whose files are all gone has lost what its recovery point vouches for.
+#[test]
+fn a_log_without_files_and_with_a_recovery_point_is_damaged() {
+    let data = tempfile::tempdir().unwrap();
+    let dir = data.path().join("t-0");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("leader-epoch-checkpoint"), "0\n0\n").unwrap();
+    fs::write(data.path().join("recovery-point-offset-checkpoint"), "0\n1\nt 0 1000\n").unwrap();
+    let run = keeplog(["verify".as_ref(), data.path().as_os_str()]);
+    assert!(run.status == 1 && run.stdout.contains("checkpoint-ahead"), "{}{}", run.stdout, run.stderr);
+}

@@ -14,7 +14,7 @@ impl DataDir {
             let path = self.partition_path(name);
             match state.partitions.get(name) {
                 None => return Err(Error::new(ErrorKind::NotFound, "remove", "there is no such partition").at(&path)),
-                Some(Use::Open) => {
+                Some(Use::Open(_)) => {
                     return Err(Error::new(ErrorKind::Locked, "remove", "it is open: close its log first").at(&path));
                 }
                 Some(Use::Untouched | Use::Clean | Use::Unclean) => {}

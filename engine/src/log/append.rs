@@ -1,7 +1,8 @@
 //! Appending: batches are built and checked before any lock, then placed at the end of the active segment.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
+use super::commit::Synced;
 use super::{Inner, Log, Unsynced, Writer};
 use crate::config::Durability;
 use crate::names::{FileKind, FileState};
@@ -10,7 +11,6 @@ use crate::record::{self, BatchHeader, BatchSpec, BatchWriter, ControlType, Deco
 use crate::segment::{BatchPlace, IndexBuilder, SEGMENT_FILES, Segment};
 use crate::storage::{OpenMode, write_all_at};
 use crate::{Error, ErrorKind, Result};
-use std::sync::Arc;
 
 /// Where an append ended up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Log {
     /// acknowledged with its old offsets.
     ///
     /// # Errors
-    /// As [`Log::append`]; `Corrupt` if the batch is malformed or its checksum is wrong; `OutOfOrderSequence` and `ProducerFenced`.
+    /// As [`Log::append`]; `InvalidInput` if the batch is malformed or its checksum is wrong; `OutOfOrderSequence` and `ProducerFenced`.
     pub fn append_batch(&self, mut batch: Vec<u8>, durability: Durability) -> Result<Appended> {
         let inner = &*self.inner;
         inner.check_writable("append to")?;
@@ -90,19 +90,17 @@ impl Log {
         let TransactionEnd { producer_id, producer_epoch, result, coordinator_epoch } = *end;
         let marker = EndMarker { offset: 0, leader_epoch: 0, timestamp: now_ms, producer_id, producer_epoch, result, coordinator_epoch };
         record::write_end_marker(&marker, &mut batch).map_err(|e| inner.refuse(e.to_string()))?;
-        let placed = {
-            let mut writer = inner.writer();
-            writer.producers.check_marker(producer_id, producer_epoch, coordinator_epoch).map_err(|e| e.at(&inner.place.dir))?;
-            inner.place_leader_batch(&mut writer, &mut batch)?
-        };
-        inner.acknowledge(placed, durability)
+        let mut writer = inner.writer();
+        writer.producers.check_marker(producer_id, producer_epoch, coordinator_epoch).map_err(|e| e.at(&inner.place.dir))?;
+        let placed = inner.place_leader_batch(&mut writer, &mut batch)?;
+        inner.acknowledge(writer, placed, durability)
     }
 
     /// Appends whole entries of another log as they are, offsets and leader epochs kept. Offsets must rise, and start
     /// at or above the end of this log; gaps are fine. All of `entries` is checked before any is written.
     ///
     /// # Errors
-    /// `InvalidInput` for offsets that do not rise; `Corrupt` for a malformed entry or a wrong checksum.
+    /// `InvalidInput` for offsets that do not rise, a malformed entry or a wrong checksum.
     pub fn append_as_follower(&self, entries: &[u8], durability: Durability) -> Result<Appended> {
         let inner = &*self.inner;
         inner.check_writable("append to")?;
@@ -116,17 +114,15 @@ impl Log {
             timestamp_ms: incoming.iter().map(|i| i.header.max_timestamp).max().unwrap_or(-1),
             duplicate: false,
         };
-        {
-            let mut writer = inner.writer();
-            if placed.base_offset < writer.next_offset {
-                let detail = format!("the first entry has offset {}, the log ends at {}", placed.base_offset, writer.next_offset);
-                return Err(Error::invalid("append to", detail).at(&inner.place.dir));
-            }
-            for batch in &incoming {
-                inner.place_batch(&mut writer, batch)?;
-            }
+        let mut writer = inner.writer();
+        if placed.base_offset < writer.next_offset {
+            let detail = format!("the first entry has offset {}, the log ends at {}", placed.base_offset, writer.next_offset);
+            return Err(Error::invalid("append to", detail).at(&inner.place.dir));
         }
-        inner.acknowledge(placed, durability)
+        for batch in &incoming {
+            inner.place_batch(&mut writer, batch)?;
+        }
+        inner.acknowledge(writer, placed, durability)
     }
 
     /// Closes the active segment and starts a new one at the end offset; nothing happens if the active one is empty.
@@ -193,7 +189,7 @@ impl Inner {
     /// What a leader checks of a batch that a producer built.
     fn check_produced(&self, batch: &[u8]) -> Result<()> {
         let malformed =
-            |e: record::DecodeError| Error::new(ErrorKind::Corrupt, "append to", e.to_string()).at(&self.place.dir).caused_by(e);
+            |e: record::DecodeError| Error::invalid("append to", format!("the batch is malformed: {e}")).at(&self.place.dir).caused_by(e);
         let header = BatchHeader::parse(batch).map_err(malformed)?;
         header.verify_crc(batch).map_err(malformed)?;
         self.check_size(batch.len())?;
@@ -224,9 +220,7 @@ impl Inner {
         let mut position = 0;
         while position < entries.len() {
             let malformed = |e: record::DecodeError| {
-                Error::new(ErrorKind::Corrupt, "append to", format!("entry at byte {position} of the input: {e}"))
-                    .at(&self.place.dir)
-                    .caused_by(e)
+                Error::invalid("append to", format!("entry at byte {position} of the input: {e}")).at(&self.place.dir).caused_by(e)
             };
             let rest = &entries[position..];
             let header = BatchHeader::parse(rest).map_err(malformed)?;
@@ -249,13 +243,19 @@ impl Inner {
     }
 
     fn append_leader(&self, batch: &mut [u8], durability: Durability) -> Result<Appended> {
-        let placed = self.place_leader_batch(&mut self.writer(), batch)?;
-        self.acknowledge(placed, durability)
+        let mut writer = self.writer();
+        let placed = self.place_leader_batch(&mut writer, batch)?;
+        self.acknowledge(writer, placed, durability)
     }
 
-    fn acknowledge(&self, placed: Appended, durability: Durability) -> Result<Appended> {
-        if durability == Durability::Synced {
-            self.sync_up_to(placed.last_offset + 1)?;
+    /// Waits as `durability` asks for. `writer` is the guard under which the batch was placed.
+    fn acknowledge(&self, writer: MutexGuard<'_, Writer>, placed: Appended, durability: Durability) -> Result<Appended> {
+        let truncations = self.sync.truncations();
+        drop(writer);
+        let end = placed.last_offset + 1;
+        if durability == Durability::Synced && self.sync_up_to(end, truncations)? == Synced::Overtaken {
+            let detail = "the log was truncated below the batch before it was synced, and the batch is gone";
+            return Err(Error::new(ErrorKind::OutOfRange, "append to", detail).at(&self.place.dir).offset_at(placed.base_offset));
         }
         Ok(placed)
     }

@@ -23,9 +23,9 @@ struct Progress {
     /// Everything below is on stable storage.
     synced_offset: u64,
     under_way: bool,
-    /// How often the log was truncated. A sync that a truncation overtook vouches for nothing: the offsets that it
-    /// covered may stand for other records by now.
-    truncations: u64,
+    /// Where the log was truncated, one after the other. A sync that a truncation overtook vouches for nothing: the
+    /// offsets that it covered may stand for other records by now.
+    truncations: Vec<u64>,
 }
 
 /// What one sync covers.
@@ -39,36 +39,85 @@ pub(crate) struct SyncWork {
 
 impl SyncState {
     pub(crate) fn new(synced_offset: u64) -> Self {
-        Self { progress: Mutex::new(Progress { synced_offset, under_way: false, truncations: 0 }), changed: Condvar::new() }
+        Self { progress: Mutex::new(Progress { synced_offset, under_way: false, truncations: Vec::new() }), changed: Condvar::new() }
     }
 
     pub(crate) fn synced_offset(&self) -> u64 {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).synced_offset
     }
 
-    /// Before a truncation; `note` is told how far things are synced then.
+    /// How often the log was truncated so far.
+    pub(crate) fn truncations(&self) -> usize {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).truncations.len()
+    }
+
+    /// The lowest offset that the log was truncated to since there were `earlier` truncations.
+    pub(crate) fn lowest_truncation(&self, earlier: usize) -> Option<u64> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).lowest_truncation(earlier)
+    }
+
+    /// Before a truncation, with the offset where the last batch that stays ends; `note` is told how far things are
+    /// synced then.
     pub(crate) fn lower_to(&self, offset: u64, note: impl FnOnce(u64)) {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         progress.synced_offset = progress.synced_offset.min(offset);
-        progress.truncations += 1;
+        progress.truncations.push(offset);
         note(progress.synced_offset);
     }
+}
+
+impl Progress {
+    fn lowest_truncation(&self, earlier: usize) -> Option<u64> {
+        self.truncations.get(earlier..).unwrap_or_default().iter().min().copied()
+    }
+}
+
+/// How waiting for a sync ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Synced {
+    /// Everything below the offset is on stable storage.
+    Done,
+    /// The log was truncated below it meanwhile.
+    Overtaken,
 }
 
 impl Log {
     /// Makes everything appended so far durable.
     pub fn sync(&self) -> Result<()> {
-        self.inner.sync_up_to(self.end_offset())
+        loop {
+            let truncations = self.inner.sync.truncations();
+            if self.inner.sync_up_to(self.end_offset(), truncations)? == Synced::Done {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How often this log was truncated since it was opened: a moment in its life, for
+    /// [`Log::lowest_truncation_since`].
+    #[must_use]
+    pub fn truncations(&self) -> usize {
+        self.inner.sync.truncations()
+    }
+
+    /// The lowest offset that the log was truncated to since [`Log::truncations`] gave `earlier`. What was known of it
+    /// then holds below that offset only.
+    #[must_use]
+    pub fn lowest_truncation_since(&self, earlier: usize) -> Option<u64> {
+        self.inner.sync.lowest_truncation(earlier)
     }
 }
 
 impl Inner {
-    /// Returns once everything below `offset` is on stable storage.
-    pub(crate) fn sync_up_to(&self, offset: u64) -> Result<()> {
+    /// Returns once everything below `offset` is on stable storage, or the log was truncated below it since there were
+    /// `truncations` of them.
+    pub(super) fn sync_up_to(&self, offset: u64, truncations: usize) -> Result<Synced> {
         let mut progress = self.sync.progress.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
+            if progress.lowest_truncation(truncations).is_some_and(|lowest| lowest < offset) {
+                return Ok(Synced::Overtaken);
+            }
             if progress.synced_offset >= offset {
-                return Ok(());
+                return Ok(Synced::Done);
             }
             if let Some(failure) = self.failure.get() {
                 return Err(self.poisoned(failure));
@@ -78,17 +127,17 @@ impl Inner {
                 continue;
             }
             progress.under_way = true;
-            let truncations = progress.truncations;
+            let before = progress.truncations.len();
             drop(progress);
             let result = self.lead_sync();
             progress = self.sync.progress.lock().unwrap_or_else(PoisonError::into_inner);
             progress.under_way = false;
             self.sync.changed.notify_all();
             let synced = result?;
-            if truncations == progress.truncations {
+            if before == progress.truncations.len() {
                 progress.synced_offset = progress.synced_offset.max(synced.end_offset);
                 // Under the lock that a truncation lowers it under, so that it can't end above.
-                self.data_dir.set_recovery_point(&self.topic_partition, synced.data_end);
+                self.lease.set_recovery_point(synced.data_end);
             }
         }
     }

@@ -25,7 +25,7 @@ pub use rewrite::{OutputSegment, Rewrite, SealedOutput};
 
 use crate::checkpoint::LeaderEpochs;
 use crate::config::LogOptions;
-use crate::data_dir::DataDir;
+use crate::data_dir::{DataDir, Lease};
 use crate::names::{FileKind, FileState, TopicPartition};
 use crate::producers::{ActiveProducer, ProducerStates};
 use crate::record::BatchWriter;
@@ -48,6 +48,8 @@ pub(crate) struct Inner {
     topic_partition: TopicPartition,
     place: Place,
     data_dir: Arc<DataDir>,
+    /// What it says to the checkpoints of the data directory.
+    lease: Lease,
     /// Whether closing this log closes the data directory with it.
     owns_data_dir: bool,
     options: LogOptions,
@@ -152,7 +154,7 @@ impl Log {
                 return Err(error);
             }
         };
-        if let Err(error) = lower_recovery_point(&data_dir, topic_partition, &opened) {
+        if let Err(error) = lower_checkpoints(&data_dir, topic_partition, &opened) {
             data_dir.closed_unclean(topic_partition);
             return Err(error);
         }
@@ -241,9 +243,25 @@ impl Log {
         self.inner.note_offsets();
     }
 
+    /// Whether it was closed, or a failure stopped its writes: then it must be opened anew to be written to.
+    #[must_use]
+    pub fn needs_reopen(&self) -> bool {
+        self.inner.closed.load(Ordering::Acquire) || self.inner.failure.get().is_some()
+    }
+
+    /// Remembers, in the data directory's checkpoint, that everything below `offset` has been through the cleaner, as far
+    /// as the log has not been truncated below it since [`Log::truncations`] gave `earlier`. In memory: a checkpoint of
+    /// the whole directory makes it durable.
+    pub fn set_cleaner_offset(&self, offset: u64, earlier: usize) {
+        // A truncation holds this from before it is noted until it has lowered the entry itself.
+        let _starting = self.inner.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        let lowest = self.lowest_truncation_since(earlier).unwrap_or(u64::MAX);
+        self.inner.lease.set_cleaner_offset(offset.min(lowest));
+    }
+
     /// Closes the log: everything is made durable, the active segment's indexes are written, a producer snapshot
     /// is left at the end, and the checkpoints of the data directory are brought up to date. Other clones of the
-    /// handle fail with `Closed` from then on. Closing twice is fine.
+    /// handle fail to write with `Closed` from then on. Closing twice is fine.
     pub fn close(&self) -> Result<()> {
         self.inner.close()
     }
@@ -271,10 +289,12 @@ impl Inner {
         let recovery::Opened { segments, writer, start_offset, synced_offset, report } = opened;
         let end_offset = writer.next_offset;
         let last_stable_offset = writer.producers.first_unstable_offset().unwrap_or(end_offset);
+        let lease = Lease::of(&data_dir, &topic_partition);
         Self {
             topic_partition,
             place,
             data_dir,
+            lease,
             owns_data_dir,
             options,
             segments: CurrentSet::new(segments),
@@ -347,7 +367,7 @@ impl Inner {
         let result = self.close_files();
         self.note_offsets();
         if result.is_ok() {
-            self.data_dir.set_recovery_point(&self.topic_partition, self.writer().data_end);
+            self.lease.set_recovery_point(self.writer().data_end);
             self.data_dir.closed_clean(&self.topic_partition);
         } else {
             self.data_dir.closed_unclean(&self.topic_partition);
@@ -362,9 +382,10 @@ impl Inner {
     fn note_offsets(&self) {
         // Kafka leaves the start out where the first segment says the same. But its name may not be on stable storage yet,
         // nor the removal of those before it.
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         let start_offset = self.start_offset.load(Ordering::Acquire);
-        self.data_dir.set_log_start(&self.topic_partition, Some(start_offset).filter(|&start| start > 0));
-        self.data_dir.set_high_watermark(&self.topic_partition, self.end_offset.load(Ordering::Acquire));
+        self.lease.set_log_start(Some(start_offset).filter(|&start| start > 0));
+        self.lease.set_high_watermark(self.end_offset.load(Ordering::Acquire));
     }
 
     fn close_files(&self) -> Result<()> {
@@ -412,14 +433,22 @@ impl Drop for Inner {
 
 /// What is appended from here on was never safe: a recovery point above the end must not outlive the first append, or a
 /// torn tail would be taken for damage, and unsynced segments for sound ones. Of a log that is open for reading only it
-/// stays: it tells that the damage lies in what was safe once.
-fn lower_recovery_point(data_dir: &DataDir, topic_partition: &TopicPartition, opened: &recovery::Opened) -> Result<()> {
+/// stays: it tells that the damage lies in what was safe once. Nor must the cleaner's offset, or it would take records
+/// for cleaned that it has never seen.
+fn lower_checkpoints(data_dir: &DataDir, topic_partition: &TopicPartition, opened: &recovery::Opened) -> Result<()> {
     let end = opened.writer.next_offset;
-    if data_dir.recovery_point(topic_partition) <= end || opened.report.has_unreadable_tail() {
+    if opened.report.has_unreadable_tail() {
         return Ok(());
     }
-    data_dir.set_recovery_point(topic_partition, end);
-    data_dir.write_checkpoints()
+    let point_is_ahead = data_dir.recovery_point(topic_partition) > end;
+    let cleaner_is_ahead = data_dir.cleaner_offset(topic_partition).is_some_and(|offset| offset > end);
+    if point_is_ahead {
+        data_dir.set_recovery_point(topic_partition, end);
+    }
+    if cleaner_is_ahead {
+        data_dir.set_cleaner_offset(topic_partition, Some(end));
+    }
+    if point_is_ahead || cleaner_is_ahead { data_dir.write_checkpoints() } else { Ok(()) }
 }
 
 /// A partition directory's data directory and name.

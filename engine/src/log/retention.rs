@@ -130,7 +130,7 @@ impl Inner {
         if offset <= self.start_offset.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.data_dir.set_log_start(&self.topic_partition, Some(offset));
+        self.lease.set_log_start(Some(offset));
         self.data_dir.write_checkpoints()?;
         self.start_offset.fetch_max(offset, Ordering::AcqRel);
         let mut writer = self.writer();
@@ -146,14 +146,14 @@ impl Inner {
         let keep = if offset < set.all()[0].base_offset() { 0 } else { set.position_of(offset) + 1 };
         let cut = set.all()[..keep].last().map(|last| find_cut(last, offset)).transpose()?;
         let data_end = cut.map_or(offset, |cut| cut.data_end);
-        self.sync.lower_to(data_end, |synced| self.data_dir.set_recovery_point(&self.topic_partition, synced));
+        self.sync.lower_to(data_end, |synced| self.lease.set_recovery_point(synced));
         let active_base = set.all()[..keep].last().map_or(offset, |s| s.base_offset());
         if self.data_dir.cleaner_offset(&self.topic_partition).is_some_and(|dirty| dirty > active_base) {
-            self.data_dir.set_cleaner_offset(&self.topic_partition, Some(active_base));
+            self.lease.set_cleaner_offset(active_base);
         }
         if keep == 0 {
             // Between the last old segment and the new one there is none that could say where the log starts.
-            self.data_dir.set_log_start(&self.topic_partition, Some(self.start_offset.load(Ordering::Acquire)));
+            self.lease.set_log_start(Some(self.start_offset.load(Ordering::Acquire)));
         }
         self.data_dir.write_checkpoints()?;
         for segment in set.all()[keep..].iter().rev() {
@@ -180,7 +180,7 @@ impl Inner {
         if self.data_dir.log_start(&self.topic_partition) <= offset {
             return Ok(());
         }
-        self.data_dir.set_log_start(&self.topic_partition, Some(offset));
+        self.lease.set_log_start(Some(offset));
         self.data_dir.write_checkpoints()
     }
 

@@ -20,7 +20,8 @@ impl Turnstile {
 
     /// The turn if nobody has it.
     pub(crate) fn try_enter(&self) -> Option<Turn<'_>> {
-        self.try_take().then_some(Turn(self))
+        // Not `then_some`: a turn that was not taken must not be given back.
+        self.try_take().then(|| Turn(self))
     }
 
     /// Waits for the turn, asking the holder to give way.

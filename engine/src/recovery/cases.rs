@@ -3,12 +3,13 @@
 //! Every case has a row, and exactly one: the test walks all combinations. "Last" is the segment with the
 //! highest base offset, "sealed" any other; "above" means that the damaged batch lies at or above the recovery
 //! point, so that it was never known to be on stable storage. Of what is broken, "the end" has no sound batch behind
-//! it in its file.
+//! it in its file. "Torn" is a write that did not get through: the file ends in it, or its checksum is wrong; "a repeat"
+//! a batch with offsets that were all there before.
 //!
 //! | # | segment | zone  | what is broken                | `Strict` | `TruncateTail`       | `Salvage`            |
 //! |---|---------|-------|-------------------------------|----------|----------------------|----------------------|
-//! | 1 | last    | above | the end                       | refuse   | cut the tail         | cut the tail         |
-//! | 2 | last    | above | anything but an unknown magic | refuse   | cut the tail, damage | cut the tail, damage |
+//! | 1 | last    | above | the end: torn, or a repeat    | refuse   | cut the tail         | cut the tail         |
+//! | 2 | last    | above | all else but an unknown magic | refuse   | cut the tail, damage | cut the tail, damage |
 //! | 3 | last    | below | the file ends inside a batch  | refuse   | cut the tail, damage | cut the tail, damage |
 //! | 4 | last    | below | anything else                 | refuse   | keep, read only      | keep, read only      |
 //! | 5 | last    | above | unknown magic                 | refuse   | keep, read only      | cut the tail, damage |
@@ -50,13 +51,29 @@ pub(crate) enum Broken {
     UnknownMagic(DecodeError),
     /// Its control record can't be read.
     Malformed(DecodeError),
-    /// Its offsets do not rise above those before it.
-    OffsetsGoBack { base_offset: u64, after: u64 },
+    /// Its offsets do not rise above those before it, which end at `after`.
+    OffsetsGoBack { base_offset: u64, last_offset: u64, after: u64 },
+    /// Its offsets lie below the segment's own.
+    BelowBase { last_offset: u64, base: u64 },
     /// Its offsets lie outside what this file may hold.
     OffsetOutside { last_offset: u64, limit: u64 },
 }
 
 impl Broken {
+    /// Whether this may be all that a write left which did not get through, or was done twice.
+    fn is_no_loss(&self) -> bool {
+        match self {
+            Self::Torn(_) | Self::Checksum(_) => true,
+            Self::OffsetsGoBack { last_offset, after, .. } => last_offset <= after,
+            Self::UnknownMagic(_) | Self::Malformed(_) | Self::BelowBase { .. } | Self::OffsetOutside { .. } => false,
+        }
+    }
+
+    /// Whether its bytes are a sound batch, in the wrong place.
+    pub(crate) fn is_whole(&self) -> bool {
+        !matches!(self, Self::Torn(_) | Self::Checksum(_))
+    }
+
     /// The kind of a decoding failure of an entry; an unknown magic needs a closer look.
     pub(crate) fn of(cause: DecodeError) -> Self {
         match cause {
@@ -69,9 +86,10 @@ impl Broken {
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Torn(cause) | Self::Checksum(cause) | Self::UnknownMagic(cause) | Self::Malformed(cause) => cause.to_string(),
-            Self::OffsetsGoBack { base_offset, after } => {
+            Self::OffsetsGoBack { base_offset, after, .. } => {
                 format!("offset {base_offset} was there before: the batch before it ends at {after}")
             }
+            Self::BelowBase { last_offset, base } => format!("offset {last_offset} does not belong into this file, which begins at {base}"),
             Self::OffsetOutside { last_offset, limit } => {
                 format!("offset {last_offset} does not belong into this file, which ends below {limit}")
             }
@@ -106,7 +124,7 @@ pub(crate) fn decide(location: Location, zone: Zone, broken: &Broken, is_end: bo
         (RecoveryMode::Strict, ..) => Action::Refuse,
         (RecoveryMode::TruncateTail, Last, Above, Broken::UnknownMagic(_)) => Action::KeepReadOnly,
         (RecoveryMode::Salvage, Last, Above, Broken::UnknownMagic(_)) => Action::CutTailAndReport,
-        (_, Last, Above, _) if is_end => Action::CutTail,
+        (_, Last, Above, _) if is_end && broken.is_no_loss() => Action::CutTail,
         (_, Last, Above, _) => Action::CutTailAndReport,
         (_, Last, Below, Broken::Torn(_)) => Action::CutTailAndReport,
         (_, Last, Below, _) => Action::KeepReadOnly,
@@ -129,7 +147,9 @@ mod tests {
             Broken::Checksum(cause),
             Broken::UnknownMagic(cause),
             Broken::Malformed(cause),
-            Broken::OffsetsGoBack { base_offset: 1, after: 2 },
+            Broken::OffsetsGoBack { base_offset: 1, last_offset: 1, after: 2 },
+            Broken::OffsetsGoBack { base_offset: 1, last_offset: 3, after: 2 },
+            Broken::BelowBase { last_offset: 1, base: 2 },
             Broken::OffsetOutside { last_offset: 1, limit: 1 },
         ];
         let cut_and_report = [Action::CutTailAndReport, Action::CutTailAndReport];
@@ -141,9 +161,10 @@ mod tests {
                 let above = zone == Zone::AboveRecoveryPoint;
                 let magic = matches!(broken, Broken::UnknownMagic(_));
                 let torn = matches!(broken, Broken::Torn(_));
+                let no_loss = matches!(broken, Broken::Torn(_) | Broken::Checksum(_) | Broken::OffsetsGoBack { last_offset: 1, .. });
                 let rows = [
-                    (last && above && !magic && end, [Action::CutTail, Action::CutTail]),
-                    (last && above && !magic && !end, cut_and_report),
+                    (last && above && end && no_loss, [Action::CutTail, Action::CutTail]),
+                    (last && above && !magic && !(end && no_loss), cut_and_report),
                     (last && !above && torn, cut_and_report),
                     (last && !above && !torn, [Action::KeepReadOnly, Action::KeepReadOnly]),
                     (last && above && magic, [Action::KeepReadOnly, Action::CutTailAndReport]),

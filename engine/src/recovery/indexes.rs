@@ -29,6 +29,17 @@ pub(super) fn check_indexes(place: &Place, options: &LogOptions, base: u64, len:
     })
 }
 
+/// The last offset that the indexes of a segment speak of, whatever its log holds; `None` if they are no indexes of
+/// offsets below `limit`.
+pub(super) fn indexes_reach(place: &Place, options: &LogOptions, base: u64, log_bytes: u64, limit: u64) -> Option<u64> {
+    let read = |kind| read_index(place, options, base, kind, log_bytes);
+    let offset = OffsetIndex::new(base, read(FileKind::OffsetIndex).ok()?).ok()?;
+    let time = TimeIndex::new(base, read(FileKind::TimeIndex).ok()?).ok()?;
+    offset.check(u32::MAX, limit).ok()?;
+    time.check(limit).ok()?;
+    offset.last().map(|e| e.offset).max(time.last().map(|e| e.offset))
+}
+
 /// The bytes of an index file, or why there are none to be used.
 pub(super) fn read_index(place: &Place, options: &LogOptions, base: u64, kind: FileKind, log_bytes: u64) -> Result<Vec<u8>, String> {
     let path = place.path(base, kind, FileState::Live);

@@ -7,6 +7,7 @@ use super::indexes::check_indexes;
 use super::leftovers;
 use super::open::{Loaded, OP, Recovery};
 use super::report::Damage;
+use crate::config::RecoveryMode;
 use crate::names::{FileKind, FileState, file_name};
 use crate::segment::{SEGMENT_FILES, SealedFacts, Segment};
 use crate::{Error, Result};
@@ -17,19 +18,26 @@ impl Recovery<'_> {
         let files = leftovers::list(self.place)?;
         let logs: BTreeSet<u64> =
             files.iter().filter(|f| f.kind == FileKind::Log && f.state == FileState::Live).map(|f| f.number).collect();
-        let mut missing = BTreeSet::new();
+        let (mut missing, mut orphans) = (BTreeSet::new(), Vec::new());
         for file in files.iter().filter(|f| f.state == FileState::Live && SEGMENT_FILES[1..].contains(&f.kind)) {
             if !logs.contains(&file.number) {
                 if logs.first().is_some_and(|&f| f < file.number) && logs.last().is_some_and(|&l| file.number < l) {
                     missing.insert(file.number);
                 }
-                self.report.removed.push(file.to_string());
-                self.place.remove(&self.place.path(file.number, file.kind, file.state))?;
+                orphans.push(*file);
             }
         }
         for base in missing {
+            if self.options.recovery_mode == RecoveryMode::Strict {
+                let path = self.place.path(base, FileKind::Log, FileState::Live);
+                return Err(Error::corrupt(OP, &path, 0, "the log of this segment is missing, its indexes are there").offset_at(base));
+            }
             let what = "the log of this segment is missing, its indexes were there; what it held is gone, unless it was cleaned into an earlier segment".into();
             self.report.damage.push(Damage { file: file_name(base, FileKind::Log), position: 0, offset: base, what });
+        }
+        for file in orphans {
+            self.report.removed.push(file.to_string());
+            self.place.remove(&self.place.path(file.number, file.kind, file.state))?;
         }
         let bases: Vec<u64> = logs.into_iter().collect();
         for (at, &base) in bases.iter().enumerate() {

@@ -7,7 +7,7 @@ use keeplog_index::{OffsetIndex, TimeIndex, TxnIndex};
 
 use super::aside;
 use super::cases::{Action, Location, Zone, decide};
-use super::indexes::{read_index, replace_index_files};
+use super::indexes::{indexes_reach, read_index, replace_index_files};
 use super::leftovers;
 use super::report::{Cut, Damage, Rebuilt, RecoveryReport};
 use super::scan_segment::{self, BrokenAt, Context, Scanned};
@@ -231,8 +231,24 @@ impl Recovery<'_> {
             size = self.act(at, broken, size)?;
         }
         let next_offset = scanned.next_offset;
+        if scanned.broken.is_empty() && !last {
+            self.compare_end(base, size, next_offset, limit);
+        }
         self.replace(at, size, scanned)?;
         Ok(next_offset)
+    }
+
+    /// What the indexes of a closed segment know of, and its log does not have, was cut off between two batches.
+    fn compare_end(&mut self, base: u64, size: u64, next_offset: u64, limit: u64) {
+        let Some(reach) = indexes_reach(self.place, self.options, base, size, limit).filter(|reach| *reach >= next_offset) else { return };
+        let file = file_name(base, FileKind::Log);
+        let what = format!("the segment's indexes go up to offset {reach}, its log ends below {next_offset}");
+        if self.input.clean || limit <= self.input.recovery_point {
+            let what = format!("{what}: its end was safe once, and is gone");
+            self.report.damage.push(Damage { file, position: size, offset: next_offset, what });
+        } else {
+            self.report.notes.push(format!("{file}: {what}"));
+        }
     }
 
     /// Does what the table says about one broken batch; returns the size of the segment then.
@@ -279,7 +295,7 @@ impl Recovery<'_> {
             Action::CutTail => {}
         }
         let kept_in = match action {
-            Action::CutTail => None,
+            Action::CutTail if !found.broken.is_whole() => None,
             _ => Some(aside::copy(self.place, base, found.position)?),
         };
         self.report.cuts.push(Cut { file, position: found.position, bytes: size - found.position, why, kept_in });
@@ -343,12 +359,18 @@ impl Recovery<'_> {
 
     fn finish(mut self) -> Result<Opened> {
         let start = self.input.start_offset;
+        // Before it is moved up to the start offset.
+        let end = self.next_offset;
         if !self.segments.is_empty() && self.next_offset < start {
             self.restart_at(start)?;
         }
         if self.segments.is_empty() {
-            self.next_offset = start;
-            return self.open_empty(start);
+            // What was safe once is gone with its files. Its offsets were given, and must not be given again.
+            let known = self.input.recovery_point.max(start);
+            self.report.lost = (known > start).then_some(start..known);
+            self.drop_snapshots(known)?;
+            self.next_offset = known;
+            return self.open_empty(known);
         }
         // invariant: `recover` has set the indexes of the last segment, or of the one that was made last.
         let indexes = self.indexed.take().ok_or_else(|| Error::invalid(OP, "the last segment was not recovered").at(&self.place.dir))?;
@@ -362,10 +384,8 @@ impl Recovery<'_> {
         let at = all.len() - 1;
         all[at] = Arc::clone(&active);
         let recovery_point = if self.input.clean { self.next_offset } else { self.input.recovery_point.min(self.next_offset) };
-        if self.input.recovery_point > self.next_offset {
-            let note =
-                format!("the recovery point {} lies past the end {}: data may be missing", self.input.recovery_point, self.next_offset);
-            self.report.notes.push(note);
+        if self.input.recovery_point > end {
+            self.report.lost = Some(end..self.input.recovery_point);
         }
         let cut = self.epochs.truncate_tail(self.next_offset) | self.epochs.truncate_head(start_offset);
         if cut || self.report.segments_scanned > 0 {

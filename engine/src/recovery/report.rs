@@ -1,6 +1,7 @@
 //! What recovery found and did.
 
 use std::fmt;
+use std::ops::Range;
 
 /// Damage that was found. `file` is relative to the log's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +68,12 @@ pub struct RecoveryReport {
     pub swaps_completed: Vec<u64>,
     /// Damage found; empty is good.
     pub damage: Vec<Damage>,
+    /// Offsets that were known to be on stable storage, by the recovery point, and are behind the end now.
+    pub lost: Option<Range<u64>>,
+    /// Where the log ended, if that was below its start offset: then it goes on at the start offset, what it held can't be
+    /// read any more, and retention removes it. After a power failure that is as it should be; else the checkpoint of
+    /// start offsets is wrong.
+    pub ended_below_start: Option<u64>,
     /// Worth knowing, but no damage.
     pub notes: Vec<String>,
     /// Damage at the end of the log was kept: it takes no appends.
@@ -78,6 +85,12 @@ impl RecoveryReport {
     #[must_use]
     pub fn cut_bytes(&self) -> u64 {
         self.cuts.iter().map(|c| c.bytes).sum()
+    }
+
+    /// Whether nothing is damaged, and nothing missing that should be there.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.damage.is_empty() && self.lost.is_none() && self.ended_below_start.is_none()
     }
 
     pub(crate) fn has_unreadable_tail(&self) -> bool {
@@ -107,6 +120,13 @@ impl fmt::Display for RecoveryReport {
         }
         for name in &self.removed {
             writeln!(f, "removed {name}")?;
+        }
+        if let Some(lost) = &self.lost {
+            writeln!(f, "LOST offsets {} to {}: they were known to be on stable storage", lost.start, lost.end)?;
+        }
+        if let Some(end) = self.ended_below_start {
+            let start = self.log_start_offset;
+            writeln!(f, "the log ended at {end}, below its start offset {start}: it goes on there, and retention removes the rest")?;
         }
         for note in &self.notes {
             writeln!(f, "note: {note}")?;

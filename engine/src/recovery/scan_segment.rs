@@ -52,6 +52,7 @@ pub(super) fn scan<'a>(file: &'a dyn File, base: u64, len: u64, context: Context
     let options = context.options;
     let mut walk = Walk {
         file,
+        base,
         len,
         decoder: Decoder::new(options.decompressed_bytes_max),
         scanned: Scanned {
@@ -74,6 +75,7 @@ pub(super) fn scan<'a>(file: &'a dyn File, base: u64, len: u64, context: Context
 
 struct Walk<'a> {
     file: &'a dyn File,
+    base: u64,
     len: u64,
     decoder: Decoder,
     scanned: Scanned,
@@ -148,8 +150,12 @@ impl Walk<'_> {
     fn check(&mut self, entry: &Entry<'_>) -> Result<Option<crate::producers::Marker>, Broken> {
         let header = &entry.header;
         header.verify_crc(entry.bytes).map_err(Broken::of)?;
-        if header.base_offset < self.scanned.next_offset {
-            return Err(Broken::OffsetsGoBack { base_offset: header.base_offset, after: self.scanned.next_offset.saturating_sub(1) });
+        let (base_offset, last_offset) = (header.base_offset, header.last_offset);
+        if base_offset < self.base {
+            return Err(Broken::BelowBase { last_offset, base: self.base });
+        }
+        if base_offset < self.scanned.next_offset {
+            return Err(Broken::OffsetsGoBack { base_offset, last_offset, after: self.scanned.next_offset.saturating_sub(1) });
         }
         if header.last_offset >= self.context.limit {
             return Err(Broken::OffsetOutside { last_offset: header.last_offset, limit: self.context.limit });

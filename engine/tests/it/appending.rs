@@ -40,7 +40,7 @@ fn refused_appends_change_nothing() {
     assert_eq!(kind(&[Record::keyless("x")]), ErrorKind::InvalidInput);
     assert_eq!(kind(&[Record::new("k", "v").timestamp_ms(-5)]), ErrorKind::InvalidInput);
     assert_eq!(kind(&[Record::new("k", "v".repeat(200))]), ErrorKind::InvalidInput);
-    assert_eq!(log.append_batch(vec![0; 100], Durability::Buffered).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(log.append_batch(vec![0; 100], Durability::Buffered).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(log.end_offset(), 0);
     let keyless = open(&crate::support::disk(), LogOptions::new().cleanup_policy(CleanupPolicy::Delete));
     keyless.append(&[Record::keyless("x")], Durability::Buffered).unwrap();
@@ -114,7 +114,7 @@ fn followers_keep_offsets_and_refuse_what_does_not_rise() {
     }
     let mut flipped = one(30);
     flipped[65] ^= 1;
-    assert_eq!(log.append_as_follower(&flipped, Durability::Buffered).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(log.append_as_follower(&flipped, Durability::Buffered).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(log.end_offset(), 21);
     // The leader side goes on with the newest epoch of the log.
     log.append(&[Record::new("a", "b")], Durability::Buffered).unwrap();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use keeplog_engine::record::Record;
 use keeplog_engine::storage::{File, FileLayer, Layer, MemoryStorage, OpenMode, Storage};
-use keeplog_engine::{Durability, Log};
+use keeplog_engine::{DataDir, Durability, ErrorKind, Log, TopicPartition};
 
 use crate::support::{LOG, T0, all, disk, small};
 
@@ -88,4 +88,101 @@ fn a_sync_that_a_truncation_overtook_vouches_for_nothing() {
     assert_eq!(all(&log)[9], (9, "k".to_owned(), Some("new 9".to_owned())), "the truncation came in between");
     assert!(syncs.since.load(Ordering::SeqCst) > 0, "what was appended after it was synced, too");
     assert_eq!(log.recovery_point(), 10);
+}
+
+/// It waits for an end that never comes again: it must say so, and not sync for ever.
+#[test]
+fn an_append_that_a_truncation_overtook_is_not_acknowledged() {
+    let syncs = Arc::new(Syncs::default());
+    let storage = Arc::new(Watched { syncs: Arc::clone(&syncs), below: disk() });
+    let log = Log::open_with(storage, Path::new(LOG), small()).unwrap();
+    for i in 0..10 {
+        append(&log, &format!("old {i}"));
+    }
+    for refill in [0, 10] {
+        let other = log.clone();
+        *syncs.meanwhile.lock().unwrap() = Some(Box::new(move || {
+            other.truncate_to(5).unwrap();
+            (0..refill).for_each(|i| append(&other, &format!("new {i}")));
+        }));
+        let error = log.append(&[Record::new("k", "gone").timestamp_ms(T0)], Durability::Synced).unwrap_err();
+        assert_eq!((error.kind(), log.end_offset()), (ErrorKind::OutOfRange, 5 + refill), "{error}");
+        assert!(all(&log).iter().all(|(_, _, value)| value.as_deref() != Some("gone")));
+    }
+    log.append(&[Record::new("k", "more").timestamp_ms(T0)], Durability::Synced).unwrap();
+}
+
+/// The turn of somebody else is not given back by one who did not get it.
+#[test]
+fn retention_leaves_a_rewrite_under_way_its_turn() {
+    let log = Log::open_with(disk(), Path::new(LOG), small()).unwrap();
+    append(&log, "v");
+    let held = log.begin_rewrite().unwrap();
+    log.apply_retention().unwrap();
+    assert_eq!(log.begin_rewrite().unwrap_err().kind(), ErrorKind::Locked);
+    drop(held);
+    drop(log.begin_rewrite().unwrap());
+}
+
+/// What is synced late speaks for the log that it was written to, and not for a new one of the same name.
+#[test]
+fn a_late_sync_says_nothing_of_a_log_that_was_made_anew() {
+    let syncs = Arc::new(Syncs::default());
+    let storage: Arc<dyn Storage> = Arc::new(Watched { syncs: Arc::clone(&syncs), below: disk() });
+    let dir = Arc::new(DataDir::open(storage, Path::new("/data")).unwrap());
+    let name = TopicPartition::new("t", 0).unwrap();
+    let log = Log::open_in(&dir, &name, small()).unwrap();
+    (0..10).for_each(|i| append(&log, &format!("old {i}")));
+    let (other, again) = (log.clone(), Arc::clone(&dir));
+    *syncs.meanwhile.lock().unwrap() = Some(Box::new(move || {
+        other.close().unwrap();
+        again.remove(other.topic_partition()).unwrap();
+        let new = Log::open_in(&again, other.topic_partition(), small()).unwrap();
+        (0..20).for_each(|i| append(&new, &format!("new {i}")));
+        // Kept open: it is dropped with the test.
+        std::mem::forget(new);
+    }));
+    let _ = log.sync();
+    assert_eq!(dir.recovery_point(&name), 0, "nothing of the new log was synced");
+    log.set_cleaner_offset(9, 0);
+    assert_eq!(dir.cleaner_offset(&name), None);
+}
+
+/// A crash may take what the cleaner has been through; then its offset comes down with the end.
+#[test]
+fn the_cleaners_offset_is_never_above_the_end() {
+    let disk = disk();
+    let log = crate::support::open(&disk, small());
+    (0..10).for_each(|i| append(&log, &format!("{i}")));
+    log.set_cleaner_offset(8, 0);
+    log.data_dir().write_checkpoints().unwrap();
+    let image = crate::support::crash(log, &disk);
+    crate::support::put(&image, "00000000000000000000.log", b"");
+    let log = crate::support::open(&image, small());
+    assert_eq!((log.end_offset(), log.data_dir().cleaner_offset(log.topic_partition())), (0, Some(0)));
+    let earlier = log.truncations();
+    (0..10).for_each(|i| append(&log, &format!("{i}")));
+    log.truncate_to(4).unwrap();
+    log.set_cleaner_offset(8, earlier);
+    assert_eq!(log.data_dir().cleaner_offset(log.topic_partition()), Some(4));
+}
+
+/// What `advance_start` has promised is not taken back by whoever notes the offsets at the same time.
+#[test]
+fn an_advanced_start_is_not_taken_back() {
+    let log = Log::open_with(disk(), Path::new(LOG), small()).unwrap();
+    (0..300).for_each(|i| append(&log, &format!("{i}")));
+    std::thread::scope(|scope| {
+        let noting = scope.spawn(|| {
+            while log.start_offset() < 300 {
+                log.note_offsets();
+                log.data_dir().write_checkpoints().unwrap();
+            }
+        });
+        for i in 1..=300 {
+            log.advance_start(i).unwrap();
+            assert_eq!(log.data_dir().log_start(log.topic_partition()), i);
+        }
+        noting.join().unwrap();
+    });
 }

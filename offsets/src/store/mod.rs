@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use keeplog_engine::names::check_topic;
 use keeplog_engine::record::Record;
-use keeplog_engine::{Error, Log, Result};
+use keeplog_engine::{Error, ErrorKind, Log, Result};
 use rayon::prelude::*;
 
 pub use options::CommitOptions;
@@ -48,10 +48,13 @@ impl OffsetStore {
     /// never change.
     ///
     /// # Errors
-    /// `InvalidInput` if `logs` is not the partitions of a topic from 0 on; `Corrupt` for anything that cannot be read:
-    /// a part of what is committed is never served.
+    /// `InvalidInput` if `logs` is not the partitions of a topic from 0 on; `Corrupt` for anything that cannot be read, and
+    /// for a log of which recovery found something gone that was safe once: a part of what is committed is never served
+    /// without a word. What recovery has cut off it finds no more the next time: so opening the logs again accepts what is
+    /// left.
     pub fn open(logs: Vec<Log>, options: CommitOptions) -> Result<Self> {
         let partitions = check_logs(&logs)?;
+        logs.iter().try_for_each(check_whole)?;
         let storage = Arc::clone(logs[0].storage());
         let started = storage.monotonic();
         let loaded: Vec<_> = logs.into_par_iter().map(Shard::open).collect::<Result<_>>()?;
@@ -228,6 +231,19 @@ impl fmt::Debug for OffsetStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OffsetStore").field("partitions", &self.inner.partitions).finish_non_exhaustive()
     }
+}
+
+/// Refuses a log that has lost something which was known to be on stable storage.
+fn check_whole(log: &Log) -> Result<()> {
+    let report = log.recovery_report();
+    let known = report.damage.iter().find(|damage| report.read_only || damage.offset < report.recovery_point);
+    let what = match (known, &report.lost) {
+        (Some(damage), _) => format!("{} at byte {}: {}", damage.file, damage.position, damage.what),
+        (None, Some(lost)) => format!("offsets {} to {} are gone", lost.start, lost.end),
+        (None, None) => return Ok(()),
+    };
+    let detail = format!("recovery found something gone that was safe once ({what}): restore it; see `keeplog verify` for what is left");
+    Err(Error::new(ErrorKind::Corrupt, "load committed offsets from", detail).at(log.path()))
 }
 
 fn check_logs(logs: &[Log]) -> Result<NonZeroU32> {

@@ -10,10 +10,7 @@ impl Recovery<'_> {
             let detail = format!("the log ends at {}, below its start offset {start}", self.next_offset);
             return Err(Error::new(ErrorKind::Corrupt, OP, detail).at(&self.place.dir));
         }
-        let end = self.next_offset;
-        self.report
-            .notes
-            .push(format!("the log ended at {end}, below its start offset {start}: it goes on there, and retention removes the rest"));
+        self.report.ended_below_start = Some(self.next_offset);
         if let (Some(last), Some(indexes)) = (self.segments.pop(), self.indexed.take()) {
             let path = last.segment.path();
             let len = self.place.storage.metadata(&path).map_err(|e| Error::io(OP, &path, e))?.len;
