@@ -206,8 +206,12 @@ A pass is repeated exactly by giving all that it depends on:
       --segment-bytes 8192 --index-interval-bytes 512 --index-bytes 16384 \\
       --delete-retention-ms 5000000 --json prices-0
 
+Give it only logs that are meant to be compacted: of every key but the newest record goes, and so does every record without \
+a key. Of a data directory it takes those that are known to be (Kafka's own topics, and those that a cleaner has been at).
+
 Writes, and takes the lock of the data directory; --dry-run does neither. Needs free space for the new segments beside the \
-old ones. A log that was not closed in order is recovered first.")]
+old ones. A log that was not closed in order is recovered first; if that finds damage, nothing is compacted and the exit \
+status is 1.")]
 pub(crate) struct Compact {
     /// Partition directory, or data directory that holds several.
     #[arg(value_name = "DIR")]

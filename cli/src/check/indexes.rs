@@ -16,6 +16,8 @@ use crate::door::{Error, Storage};
 /// The smallest entry of a log, so the most entries that an index of it can have.
 const LOG_ENTRY_BYTES_MIN: u64 = 26;
 const CHUNK_BYTES: usize = 1 << 16;
+/// Zeros behind the entries that are looked through at most: no broker preallocates as much.
+const ZEROS_MAX: u64 = 256 << 20;
 
 /// The used part of an index file, and what follows it.
 #[derive(Debug)]
@@ -38,7 +40,8 @@ pub(crate) fn read(storage: &dyn Storage, path: &Path, entry_bytes: usize, log_b
     let mut used = vec![0; head];
     let got = read_full_at(&*file, &mut used, 0).map_err(io)?;
     used.truncate(got);
-    let oversized = !rest_is_zero(&*file, got as u64, len).map_err(io)?;
+    let looked = len.min(got as u64 + ZEROS_MAX);
+    let oversized = looked < len || !rest_is_zero(&*file, got as u64, looked).map_err(io)?;
     let whole = used.len();
     while used.len() >= entry_bytes && used.len() % entry_bytes == 0 && used[used.len() - entry_bytes..].iter().all(|byte| *byte == 0) {
         used.truncate(used.len() - entry_bytes);

@@ -57,6 +57,9 @@ struct Compacted {
     segments_after: usize,
     tombstones: u64,
     keyless_dropped: u64,
+    /// Why it ends at the first uncleanable offset.
+    #[serde(skip)]
+    bound: String,
 }
 
 pub(crate) fn run(args: &args::Compact, storage: &Arc<dyn Storage>) -> Result<Status, Failure> {
@@ -155,6 +158,7 @@ fn compact(plan: &Plan, owned: &OwnedTarget, partition: &OwnedPartition) -> Resu
     let watch = Bar { progress: Mutex::new(Progress::new(&*plan.storage, "compacting", 0)) };
     let report = cleaner::clean(&log, &plan.clean_options(&log, first_dirty), &watch);
     drop(watch);
+    let bound = bound(&log, plan.to);
     let closed = log.close();
     let report = report?;
     closed?;
@@ -163,7 +167,19 @@ fn compact(plan: &Plan, owned: &OwnedTarget, partition: &OwnedPartition) -> Resu
     if report.outcome == CleanOutcome::Cleaned && joins {
         owned.data_dir.set_cleaner_offset(name, Some(report.new_dirty));
     }
-    Ok(Compacted::new(&partition.name, &report))
+    Ok(Compacted::new(&partition.name, &report, bound))
+}
+
+/// What a pass stays below, and why.
+fn bound(log: &Log, to: Option<u64>) -> String {
+    let (active, stable) = (log.segments().active().base_offset(), log.last_stable_offset());
+    if to.is_some_and(|to| to < active.min(stable)) {
+        "the rest is left out by --to".to_owned()
+    } else if stable < active {
+        format!("a transaction is open since offset {stable}")
+    } else {
+        format!("the active segment, from {active} on, is never cleaned")
+    }
 }
 
 /// A log that was not closed in order is recovered first; what that cost is worth a word.
@@ -198,7 +214,7 @@ impl Watch for Bar<'_> {
 }
 
 impl Compacted {
-    fn new(partition: &str, report: &CleanReport) -> Self {
+    fn new(partition: &str, report: &CleanReport, bound: String) -> Self {
         Self {
             partition: partition.to_owned(),
             dry_run: report.dry_run,
@@ -215,6 +231,7 @@ impl Compacted {
             segments_after: report.segments_after,
             tombstones: report.tombstones_kept,
             keyless_dropped: report.records_keyless,
+            bound,
         }
     }
 }
@@ -222,7 +239,7 @@ impl Compacted {
 fn text(compacted: &Compacted) -> String {
     let c = compacted;
     if c.segments_before == 0 {
-        return format!("{}: nothing to clean below offset {} (the active segment is never cleaned)\n", c.partition, c.first_uncleanable);
+        return format!("{}: nothing to clean from offset {} to {} ({})\n", c.partition, c.first_dirty, c.first_uncleanable, c.bound);
     }
     let verb = if c.dry_run { "would clean" } else { "cleaned" };
     let mut lines = vec![

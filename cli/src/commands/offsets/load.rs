@@ -34,13 +34,15 @@ pub(crate) struct Loader<'s> {
     replay: Replay,
     /// First offset that counts.
     start_offset: u64,
+    /// One past the last batch.
+    end_offset: u64,
     /// The first record that is none of this topic, and how many there are.
     foreign: Option<(String, u64)>,
 }
 
 impl<'s> Loader<'s> {
     pub(crate) fn new(storage: &'s dyn Storage, start_offset: u64) -> Self {
-        Self { storage, decoder: Decoder::new(DECODED_BYTES_MAX), replay: Replay::new(), start_offset, foreign: None }
+        Self { storage, decoder: Decoder::new(DECODED_BYTES_MAX), replay: Replay::new(), start_offset, end_offset: 0, foreign: None }
     }
 
     /// Reads all segments in `dir`. Damage is complained about; what could be read counts.
@@ -54,6 +56,14 @@ impl<'s> Loader<'s> {
             let text =
                 format!("could not list offsets in {}: none of its {} records is a commit or of a group", dir.display(), counts.records);
             return Err(Failure::new(text).advise("give a partition of __consumer_offsets, or the data directory that holds it"));
+        }
+        if self.end_offset > 0 && self.start_offset > self.end_offset {
+            let (start, end) = (self.start_offset, self.end_offset);
+            complain(&format!(
+                "{}: by its checkpoint the log starts at {start}, and it ends at {end}: nothing in it counts; keeplog verify says more",
+                dir.display()
+            ));
+            status = Status::Damage;
         }
         if let Some((first, count)) = &self.foreign {
             let failure =
@@ -115,6 +125,7 @@ impl<'s> Loader<'s> {
     fn batch(&mut self, entry: &Entry<'_>) -> Result<(), DecodeError> {
         let header = entry.header;
         header.verify_crc(entry.bytes)?;
+        self.end_offset = self.end_offset.max(header.next_offset());
         let origin = if header.is_transactional() { Origin::Transaction { producer_id: header.producer_id } } else { Origin::Plain };
         for record in self.decoder.records(entry.bytes)? {
             let record = record?;
