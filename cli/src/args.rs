@@ -280,7 +280,7 @@ Examples:
   keeplog offsets list --tsv /var/lib/kafka/data      tab-separated, without the times
   keeplog offsets list --json __consumer_offsets-7    one JSON object per committed offset
 
-With --tsv, control characters and backslashes in a field are escaped (\\t, \\n, \\\\). Only reads.")]
+With --tsv, a field with control characters has them, and its backslashes, escaped (\\t, \\n, \\\\). Only reads.")]
 pub(crate) struct OffsetsList {
     /// A partition of __consumer_offsets, or the data directory that holds them.
     #[arg(value_name = "DIR")]

@@ -373,6 +373,6 @@ fn what_is_displayed_stays_in_its_line_and_column() {
         expire_timestamp_ms: None,
         record_offset: 0,
     };
-    let listed = ListedOffset { group: "g\r".into(), topic: "t".into(), partition: 0, committed: committed.to_owned() };
-    assert_eq!(listed.to_string(), "g\\r\tt\t0\t1\t4\ta\\tb\\n\\u{1b}[1m\\\\");
+    let listed = ListedOffset { group: "a\\b".into(), topic: "t".into(), partition: 0, committed: committed.to_owned() };
+    assert_eq!(listed.to_string(), "a\\b\tt\t0\t1\t4\ta\\tb\\n\\u{1b}[1m\\\\");
 }

@@ -71,13 +71,16 @@ impl fmt::Display for ListedOffset {
     }
 }
 
-/// A text that displays in one line, and can be read back: control characters are written as in Rust (`\t`, `\u{1b}`),
-/// and so is the backslash.
+/// A text that displays in one line: one with control characters has these, and its backslashes, written as in Rust
+/// (`\t`, `\u{1b}`, `\\`). Any other is displayed as it is, as a broker's tools do.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(pub &'a str);
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.0.contains(char::is_control) {
+            return f.write_str(self.0);
+        }
         self.0.chars().try_for_each(|c| if c.is_control() || c == '\\' { write!(f, "{}", c.escape_default()) } else { write!(f, "{c}") })
     }
 }
