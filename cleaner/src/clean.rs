@@ -17,7 +17,7 @@ use crate::walk::OP;
 /// Cleans `log` once: of every key in the range, only the newest record stays, and what Kafka's cleaner keeps
 /// beside it. Appends and reads go on meanwhile; they see the old segments until all new ones are finished.
 ///
-/// The caller keeps [`CleanReport::new_dirty`] for the next pass ([`keeplog_engine::DataDir::set_cleaner_offset`]).
+/// The caller keeps [`CleanReport::new_dirty`] for the next pass ([`keeplog_engine::Log::set_cleaner_offset`]).
 /// A pass that fails or is stopped leaves the log as it was. (A failure of the swap itself, which is a handful of
 /// renames, leaves what the next open completes.)
 ///
@@ -71,9 +71,14 @@ fn attempt(log: &Log, options: &CleanOptions, watch: &dyn Watch, approach: Appro
     let rewrite = log.begin_rewrite()?;
     // From here on no truncation comes in between.
     let cut = options.as_of_truncations.and_then(|earlier| log.lowest_truncation_since(earlier));
-    let options = &CleanOptions { first_dirty: options.first_dirty.min(cut.unwrap_or(u64::MAX)), ..options.clone() };
+    let mut options = options.clone();
+    if let Some(cut) = cut {
+        // Of what was appended since, the caller knows neither whether it is dirty nor whether it is old enough.
+        options.first_dirty = options.first_dirty.min(cut);
+        options.first_uncleanable = Some(options.first_uncleanable.map_or(cut, |bound| bound.min(cut)));
+    }
     let segments = Arc::clone(rewrite.sources());
-    attempt_on(log, &segments, options, watch, approach, Box::new(RewriteTarget { log, rewrite, outputs: Vec::new() }))
+    attempt_on(log, &segments, &options, watch, approach, Box::new(RewriteTarget { log, rewrite, outputs: Vec::new() }))
 }
 
 fn attempt_on(

@@ -4,7 +4,7 @@
 //! - The clean mark `.kafka_cleanshutdown` is removed, durably, before anything else is touched, and written only
 //!   by [`DataDir::close`], after the checkpoints, and only if every partition present is known to be clean. So a
 //!   crash at any moment, during opening too, leads to recovery the next time.
-//! - What a checkpoint says only ever saves work or hides what was deleted. One that can't be read counts as empty
+//! - What a checkpoint says saves work, hides what was deleted, and tells of what is missing. One that can't be read counts as empty
 //!   and is reported in [`DataDir::warnings`]: it makes a start slower, never wrong.
 //!
 //! Dropping a data directory gives up the lock and leaves no mark.
@@ -151,7 +151,7 @@ impl DataDir {
 
     /// Opens the partition directory `dir`, whatever its name is, as one by itself: a copy, say, that was set aside.
     /// [`DataDir::partitions`] has one name then, which stands for it. The directory above is locked, and nothing else
-    /// there is read or written: no recovery point is known, and none is kept.
+    /// there is read or changed: no recovery point is known, and none is kept.
     pub fn open_alone(storage: Arc<dyn Storage>, dir: &Path) -> Result<Self> {
         const OP: &str = "open the partition directory";
         let dir = storage.canonicalize(dir).map_err(|e| Error::io(OP, dir, e))?;
@@ -237,7 +237,7 @@ impl DataDir {
         self.offset(Checkpoint::RecoveryPoint, name).unwrap_or(0)
     }
 
-    /// First readable offset where that is above the base of the first segment; else 0.
+    /// First readable offset, if it is known: a broker leaves it out where the first segment says the same. Else 0.
     #[must_use]
     pub fn log_start(&self, name: &TopicPartition) -> u64 {
         self.offset(Checkpoint::LogStart, name).unwrap_or(0)
@@ -260,7 +260,7 @@ impl DataDir {
         self.set_offset(Checkpoint::RecoveryPoint, name, Some(offset));
     }
 
-    /// Sets [`DataDir::log_start`], in memory; `None` if it is the base of the first segment.
+    /// Sets [`DataDir::log_start`], in memory; `None` if the first segment says it.
     pub fn set_log_start(&self, name: &TopicPartition, offset: Option<u64>) {
         self.set_offset(Checkpoint::LogStart, name, offset);
     }

@@ -96,6 +96,11 @@ impl Background {
         self.shared.status().clone()
     }
 
+    /// A log was opened anew, or is gone: what was known of it holds no more.
+    pub(super) fn forget(&self, name: &TopicPartition) {
+        self.shared.status().uncleanable.remove(name);
+    }
+
     pub(super) fn stop_flag(&self) -> StopFlag {
         StopFlag(Arc::clone(&self.shared.stop))
     }
@@ -172,7 +177,8 @@ impl Worker {
     /// Cleans the log that needs it most; whether there was one and its pass went well.
     fn clean_dirtiest(&self, inner: &Inner) -> bool {
         let uncleanable: BTreeSet<_> = self.shared.status().uncleanable.keys().cloned().collect();
-        let logs: Vec<_> = inner.logs().open.values().filter(|l| !uncleanable.contains(l.topic_partition())).cloned().collect();
+        let logs: Vec<_> =
+            inner.logs().open.values().filter(|l| !l.needs_reopen() && !uncleanable.contains(l.topic_partition())).cloned().collect();
         let Some(log) = inner.dirtiest(&logs) else { return false };
         let name = log.topic_partition().clone();
         self.shared.status().cleaning = Some(name.clone());

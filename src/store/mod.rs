@@ -114,6 +114,7 @@ impl Store {
         }
         let log = Log::open_in(&self.inner.data_dir, &name, self.inner.options.of_topic(topic).clone())?;
         logs.failed.remove(&name);
+        self.background.forget(&name);
         logs.open.insert(name, log.clone());
         Ok(log)
     }
@@ -140,6 +141,7 @@ impl Store {
         }
         logs.failed.remove(&name);
         logs.asked_for.remove(&name);
+        self.background.forget(&name);
         self.inner.data_dir.remove(&name)
     }
 

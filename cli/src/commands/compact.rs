@@ -151,7 +151,7 @@ fn compact(plan: &Plan, owned: &OwnedTarget, partition: &OwnedPartition) -> Resu
         // What a pass took away could not be looked for any more.
         let _ = log.close();
         return Err(Failure::damaged(format!("could not compact {}: recovery found damage, or something missing", partition.name))
-            .advise("keeplog recover says what it is; when it finds nothing more, compact again"));
+            .advise("see above; what could be mended has been, and keeplog recover says what is left. Compact again to accept it"));
     }
     let known = owned.data_dir.cleaner_offset(name);
     let first_dirty = plan.from.unwrap_or_else(|| known.unwrap_or(0).clamp(log.start_offset(), log.end_offset()));

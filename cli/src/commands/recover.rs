@@ -151,7 +151,7 @@ impl Recovered {
 
     /// Whether there is damage whose bytes were left where they are.
     fn kept_damage(&self) -> bool {
-        !self.damage.is_empty() && self.cuts.is_empty()
+        self.damage.iter().any(|damage| damage.what.contains("left in place"))
     }
 }
 
@@ -180,7 +180,7 @@ fn text(recovered: &Recovered, cut_damage: bool, canvas: Canvas) -> String {
         say(format!("{} the interrupted replacement by segment {base}", did("completed", "complete")));
     }
     for cut in &r.cuts {
-        let kept = cut.kept_in.as_ref().map_or_else(String::new, |name| format!("; kept in {name}"));
+        let kept = cut.kept_in.as_ref().map_or_else(String::new, |name| format!("; {} {name}", did("kept in", "keep them in")));
         say(format!(
             "{} {} off {} at byte {}: {}{kept}",
             did("cut", "cut"),
@@ -216,7 +216,7 @@ fn text(recovered: &Recovered, cut_damage: bool, canvas: Canvas) -> String {
         let offset = r.damage[0].offset;
         say(format!("--cut-damage cuts above the recovery point {} only: --recovery-point {offset} lets it cut here", r.recovery_point));
     }
-    if r.read_only && !cut_damage {
+    if r.read_only && !cut_damage && r.damage.iter().all(|damage| damage.offset >= r.recovery_point) {
         say("the log can be read up to the damage and takes no appends; --cut-damage cuts it there".to_owned());
     }
     text

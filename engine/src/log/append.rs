@@ -51,7 +51,8 @@ impl Log {
     ///
     /// # Errors
     /// `InvalidInput` for no records, a keyless record in a compacted log, a negative timestamp, or a batch above
-    /// `max_message_bytes` or `segment_bytes`; `StorageFull` and `Io` stop all later writes (`Poisoned`) until the log is reopened.
+    /// `max_message_bytes` or `segment_bytes`; `OutOfRange` if the log was truncated below the batch while it waited to be
+    /// synced; `StorageFull` and `Io` stop all later writes (`Poisoned`) until the log is reopened.
     pub fn append(&self, records: &[Record], durability: Durability) -> Result<Appended> {
         let inner = &*self.inner;
         inner.check_writable("append to")?;
@@ -130,6 +131,7 @@ impl Log {
         let inner = &*self.inner;
         inner.check_writable("roll")?;
         let mut writer = inner.writer();
+        inner.check_writable("roll")?;
         if writer.position == 0 {
             return Ok(());
         }
@@ -254,7 +256,7 @@ impl Inner {
         drop(writer);
         let end = placed.last_offset + 1;
         if durability == Durability::Synced && self.sync_up_to(end, truncations)? == Synced::Overtaken {
-            let detail = "the log was truncated below the batch before it was synced, and the batch is gone";
+            let detail = "the log was truncated before this was synced, and it is gone or cut short";
             return Err(Error::new(ErrorKind::OutOfRange, "append to", detail).at(&self.place.dir).offset_at(placed.base_offset));
         }
         Ok(placed)

@@ -113,14 +113,15 @@ impl Inner {
     pub(super) fn sync_up_to(&self, offset: u64, truncations: usize) -> Result<Synced> {
         let mut progress = self.sync.progress.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if progress.lowest_truncation(truncations).is_some_and(|lowest| lowest < offset) {
-                return Ok(Synced::Overtaken);
-            }
-            if progress.synced_offset >= offset {
+            let is_cut = progress.lowest_truncation(truncations).is_some_and(|lowest| lowest < offset);
+            if !is_cut && progress.synced_offset >= offset {
                 return Ok(Synced::Done);
             }
             if let Some(failure) = self.failure.get() {
                 return Err(self.poisoned(failure));
+            }
+            if is_cut {
+                return Ok(Synced::Overtaken);
             }
             if progress.under_way {
                 progress = self.sync.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
@@ -138,8 +139,30 @@ impl Inner {
                 progress.synced_offset = progress.synced_offset.max(synced.end_offset);
                 // Under the lock that a truncation lowers it under, so that it can't end above.
                 self.lease.set_recovery_point(synced.data_end);
+                if synced.end_offset < offset {
+                    // `offset` was read while a truncation was under way that had been counted already.
+                    return Ok(Synced::Overtaken);
+                }
             }
         }
+    }
+
+    /// Keeps everybody else from syncing, once a sync under way has ended. What it took along is known to be synced only
+    /// then, or known not to be. For good: this is the end of the log.
+    pub(super) fn take_over_syncs(&self) {
+        let mut progress = self.sync.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        while progress.under_way {
+            progress = self.sync.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
+        }
+        progress.under_way = true;
+    }
+
+    /// Lets those who waited for a sync see that the log is closed.
+    pub(super) fn end_syncs(&self, synced_offset: Option<u64>) {
+        let mut progress = self.sync.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.under_way = false;
+        progress.synced_offset = synced_offset.unwrap_or(progress.synced_offset);
+        self.sync.changed.notify_all();
     }
 
     fn lead_sync(&self) -> Result<SyncWork> {

@@ -364,7 +364,11 @@ impl Inner {
         }
         self.rewriting.request_abort();
         let _turn = self.rewriting.enter();
+        // Whoever has begun to place a batch is done then; later ones see that the log is closed.
+        drop(self.writer());
+        self.take_over_syncs();
         let result = self.close_files();
+        self.end_syncs(result.is_ok().then(|| self.end_offset.load(Ordering::Acquire)));
         self.note_offsets();
         if result.is_ok() {
             self.lease.set_recovery_point(self.writer().data_end);

@@ -27,6 +27,8 @@ impl Log {
         let inner = &*self.inner;
         inner.check_writable("apply retention to")?;
         let Some(_turn) = inner.rewriting.try_enter() else { return Ok(RetentionReport::default()) };
+        // Once more, now that it can't be closed any more.
+        inner.check_writable("apply retention to")?;
         inner.apply_retention()
     }
 
@@ -49,6 +51,8 @@ impl Log {
         let _turn = inner.rewriting.enter();
         let _starting = inner.starting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut writer = inner.writer();
+        // Once more, now that it can't be closed any more.
+        inner.check_writable("truncate")?;
         if offset >= writer.next_offset {
             return Ok(());
         }
@@ -122,6 +126,7 @@ impl Inner {
 
     fn raise_start(&self, offset: u64) -> Result<()> {
         let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_writable("advance the start of")?;
         let end = self.end_offset.load(Ordering::Acquire);
         if offset > end {
             let detail = format!("the log ends at {end}");

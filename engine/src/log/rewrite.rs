@@ -71,6 +71,8 @@ impl Log {
         }
         // From here on the guard gives the turn back, also on failure.
         let rewrite = Rewrite { log: self.clone(), sources: self.segments() };
+        // Once more, now that it can't be closed any more.
+        self.inner.check_writable("rewrite segments of")?;
         recovery::purge_cleaned(&self.inner.place)?;
         Ok(rewrite)
     }

@@ -3,6 +3,7 @@
 //! A copy has the name of its file, `.cut-` and the position that it began at. No reader of the log, and no broker, opens
 //! files of such names.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::names::{FileKind, FileState, file_name};
@@ -26,19 +27,26 @@ pub(super) fn copy(place: &Place, base: u64, position: u64) -> Result<String> {
         }
         let op = "keep the bytes that recovery cuts, in";
         let to = place.storage.open(&path, OpenMode::Truncate).map_err(|e| Error::io(op, &path, e))?;
-        let mut buffer = vec![0; COPY_BYTES];
-        let mut done = 0;
-        loop {
-            let held = read_full_at(&*from, &mut buffer, position + done).map_err(|e| Error::io("read", &source, e))?;
-            if held == 0 {
-                break;
-            }
-            write_all_at(&*to, &buffer[..held], done).map_err(|e| Error::io(op, &path, e))?;
-            done += held as u64;
+        if let Err(cause) = copy_rest(&*from, position, &*to) {
+            // A device that is full must not be left with less room than before.
+            let _ = place.storage.remove_file(&path);
+            return Err(Error::io(op, &path, cause));
         }
-        to.sync_data().map_err(|e| Error::io(op, &path, e))?;
         place.sync_dir()?;
         return Ok(name);
+    }
+}
+
+fn copy_rest(from: &dyn File, position: u64, to: &dyn File) -> io::Result<()> {
+    let mut buffer = vec![0; COPY_BYTES];
+    let mut done = 0;
+    loop {
+        let held = read_full_at(from, &mut buffer, position + done)?;
+        if held == 0 {
+            return to.sync_data();
+        }
+        write_all_at(to, &buffer[..held], done)?;
+        done += held as u64;
     }
 }
 

@@ -10,7 +10,7 @@
 //! |---|---------|-------|-------------------------------|----------|----------------------|----------------------|
 //! | 1 | last    | above | the end: torn, or a repeat    | refuse   | cut the tail         | cut the tail         |
 //! | 2 | last    | above | all else but an unknown magic | refuse   | cut the tail, damage | cut the tail, damage |
-//! | 3 | last    | below | the file ends inside a batch  | refuse   | cut the tail, damage | cut the tail, damage |
+//! | 3 | last    | below | the end, inside a batch       | refuse   | cut the tail, damage | cut the tail, damage |
 //! | 4 | last    | below | anything else                 | refuse   | keep, read only      | keep, read only      |
 //! | 5 | last    | above | unknown magic                 | refuse   | keep, read only      | cut the tail, damage |
 //! | 6 | sealed  | above | the end, inside a batch       | refuse   | cut the tail, damage | cut, drop the later  |
@@ -43,7 +43,8 @@ pub(crate) enum Zone {
 /// What is wrong with the first batch that can't be accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// The file ends inside it, or goes on with what is no header (zeros of preallocated space, noise).
+    /// The file ends inside it, or goes on with what is no header (zeros of preallocated space, noise). The table says
+    /// "inside a batch".
     Torn(DecodeError),
     /// Its checksum does not match.
     Checksum(DecodeError),
@@ -104,13 +105,13 @@ pub(crate) enum Action {
     Refuse,
     /// The segment is cut at the damage.
     CutTail,
-    /// The same, and it counts as damage: data that was safe once is gone.
+    /// The same, and it counts as damage: more may be gone than a write that did not get through.
     CutTailAndReport,
     /// The bytes stay, the log ends before them and takes no appends.
     KeepReadOnly,
     /// The bytes stay and what follows is used.
     KeepAndGoOn,
-    /// The segment is cut at the damage and all later ones are removed.
+    /// The segment is cut at the damage and all later ones are taken out of the log.
     CutAndDropLater,
 }
 
@@ -126,7 +127,7 @@ pub(crate) fn decide(location: Location, zone: Zone, broken: &Broken, is_end: bo
         (RecoveryMode::Salvage, Last, Above, Broken::UnknownMagic(_)) => Action::CutTailAndReport,
         (_, Last, Above, _) if is_end && broken.is_no_loss() => Action::CutTail,
         (_, Last, Above, _) => Action::CutTailAndReport,
-        (_, Last, Below, Broken::Torn(_)) => Action::CutTailAndReport,
+        (_, Last, Below, Broken::Torn(_)) if is_end => Action::CutTailAndReport,
         (_, Last, Below, _) => Action::KeepReadOnly,
         (RecoveryMode::Salvage, Sealed, Above, _) => Action::CutAndDropLater,
         (_, Sealed, Above, Broken::Torn(_)) if is_end => Action::CutTailAndReport,
@@ -165,8 +166,8 @@ mod tests {
                 let rows = [
                     (last && above && end && no_loss, [Action::CutTail, Action::CutTail]),
                     (last && above && !magic && !(end && no_loss), cut_and_report),
-                    (last && !above && torn, cut_and_report),
-                    (last && !above && !torn, [Action::KeepReadOnly, Action::KeepReadOnly]),
+                    (last && !above && torn && end, cut_and_report),
+                    (last && !above && !(torn && end), [Action::KeepReadOnly, Action::KeepReadOnly]),
                     (last && above && magic, [Action::KeepReadOnly, Action::CutTailAndReport]),
                     (!last && above && torn && end, [Action::CutTailAndReport, Action::CutAndDropLater]),
                     (!last && above && !(torn && end), [Action::KeepAndGoOn, Action::CutAndDropLater]),

@@ -79,7 +79,7 @@ fn remove(place: &Place, file: &FileName, report: &mut RecoveryReport) -> Result
 
 fn complete_swaps(place: &Place, files: &[FileName], swaps: &[FileName], report: &mut RecoveryReport) -> Result<()> {
     let logs: BTreeSet<u64> = swaps.iter().filter(|f| f.kind == FileKind::Log).map(|f| f.number).collect();
-    if let (Some(&low), Some(_)) = (logs.first(), logs.last()) {
+    if let Some(&low) = logs.first() {
         let mut high = low;
         for &base in &logs {
             high = high.max(swap_end(place, base)?);

@@ -232,23 +232,30 @@ impl Recovery<'_> {
         }
         let next_offset = scanned.next_offset;
         if scanned.broken.is_empty() && !last {
-            self.compare_end(base, size, next_offset, limit);
+            self.compare_end(base, size, next_offset, limit)?;
         }
         self.replace(at, size, scanned)?;
         Ok(next_offset)
     }
 
     /// What the indexes of a closed segment know of, and its log does not have, was cut off between two batches.
-    fn compare_end(&mut self, base: u64, size: u64, next_offset: u64, limit: u64) {
-        let Some(reach) = indexes_reach(self.place, self.options, base, size, limit).filter(|reach| *reach >= next_offset) else { return };
+    fn compare_end(&mut self, base: u64, size: u64, next_offset: u64, limit: u64) -> Result<()> {
+        let Some(reach) = indexes_reach(self.place, self.options, base, size, limit).filter(|reach| *reach >= next_offset) else {
+            return Ok(());
+        };
         let file = file_name(base, FileKind::Log);
         let what = format!("the segment's indexes go up to offset {reach}, its log ends below {next_offset}");
         if self.input.clean || limit <= self.input.recovery_point {
             let what = format!("{what}: its end was safe once, and is gone");
+            if self.options.recovery_mode == RecoveryMode::Strict {
+                let path = self.place.path(base, FileKind::Log, FileState::Live);
+                return Err(Error::corrupt(OP, &path, size, what).offset_at(next_offset));
+            }
             self.report.damage.push(Damage { file, position: size, offset: next_offset, what });
         } else {
             self.report.notes.push(format!("{file}: {what}"));
         }
+        Ok(())
     }
 
     /// Does what the table says about one broken batch; returns the size of the segment then.
@@ -367,9 +374,9 @@ impl Recovery<'_> {
         if self.segments.is_empty() {
             // What was safe once is gone with its files. Its offsets were given, and must not be given again.
             let known = self.input.recovery_point.max(start);
-            self.report.lost = (known > start).then_some(start..known);
-            self.drop_snapshots(known)?;
+            self.note_lost(start, known)?;
             self.next_offset = known;
+            self.drop_snapshots(known)?;
             return self.open_empty(known);
         }
         // invariant: `recover` has set the indexes of the last segment, or of the one that was made last.
@@ -384,8 +391,9 @@ impl Recovery<'_> {
         let at = all.len() - 1;
         all[at] = Arc::clone(&active);
         let recovery_point = if self.input.clean { self.next_offset } else { self.input.recovery_point.min(self.next_offset) };
-        if self.input.recovery_point > end {
-            self.report.lost = Some(end..self.input.recovery_point);
+        // Of what lies below the start offset nothing is missed; nor of what is there, and only can't be read.
+        if !self.report.read_only {
+            self.note_lost(end.max(start), self.input.recovery_point)?;
         }
         let cut = self.epochs.truncate_tail(self.next_offset) | self.epochs.truncate_head(start_offset);
         if cut || self.report.segments_scanned > 0 {
@@ -401,6 +409,19 @@ impl Recovery<'_> {
         writer.snapshot_offset = if self.has_snapshot(self.next_offset) { self.next_offset } else { u64::MAX };
         self.complete_report(&all, start_offset);
         Ok(Opened { segments: SegmentSet::new(all), writer, start_offset, synced_offset: recovery_point, report: self.report })
+    }
+
+    /// What the recovery point vouched for, and is not there.
+    fn note_lost(&mut self, end: u64, recovery_point: u64) -> Result<()> {
+        if recovery_point <= end {
+            return Ok(());
+        }
+        if self.options.recovery_mode == RecoveryMode::Strict {
+            let detail = format!("it ends at {end}, and was known to be on stable storage up to {recovery_point}");
+            return Err(Error::new(ErrorKind::Corrupt, OP, detail).at(&self.place.dir));
+        }
+        self.report.lost = Some(end..recovery_point);
+        Ok(())
     }
 
     fn final_producers(&mut self, all: &[Arc<Segment>]) -> Result<ProducerStates> {

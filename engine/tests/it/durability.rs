@@ -124,28 +124,45 @@ fn retention_leaves_a_rewrite_under_way_its_turn() {
     drop(log.begin_rewrite().unwrap());
 }
 
-/// What is synced late speaks for the log that it was written to, and not for a new one of the same name.
+/// Who is late speaks for the log that he has known, and not for a new one of the same name.
 #[test]
-fn a_late_sync_says_nothing_of_a_log_that_was_made_anew() {
-    let syncs = Arc::new(Syncs::default());
-    let storage: Arc<dyn Storage> = Arc::new(Watched { syncs: Arc::clone(&syncs), below: disk() });
-    let dir = Arc::new(DataDir::open(storage, Path::new("/data")).unwrap());
+fn a_closed_log_says_nothing_of_one_that_was_made_anew() {
+    let dir = Arc::new(DataDir::open(disk(), Path::new("/data")).unwrap());
     let name = TopicPartition::new("t", 0).unwrap();
     let log = Log::open_in(&dir, &name, small()).unwrap();
     (0..10).for_each(|i| append(&log, &format!("old {i}")));
-    let (other, again) = (log.clone(), Arc::clone(&dir));
-    *syncs.meanwhile.lock().unwrap() = Some(Box::new(move || {
-        other.close().unwrap();
-        again.remove(other.topic_partition()).unwrap();
-        let new = Log::open_in(&again, other.topic_partition(), small()).unwrap();
-        (0..20).for_each(|i| append(&new, &format!("new {i}")));
-        // Kept open: it is dropped with the test.
-        std::mem::forget(new);
-    }));
+    log.close().unwrap();
+    dir.remove(&name).unwrap();
+    let new = Log::open_in(&dir, &name, small()).unwrap();
+    (0..20).for_each(|i| append(&new, &format!("new {i}")));
     let _ = log.sync();
-    assert_eq!(dir.recovery_point(&name), 0, "nothing of the new log was synced");
+    log.note_offsets();
     log.set_cleaner_offset(9, 0);
-    assert_eq!(dir.cleaner_offset(&name), None);
+    assert_eq!((dir.recovery_point(&name), dir.high_watermark(&name), dir.cleaner_offset(&name)), (0, None, None));
+    assert_eq!(log.advance_start(5).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(log.truncate_to(5).unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// What a sync under way has taken along is not known to be safe before it ends.
+#[test]
+fn a_close_waits_for_a_sync_under_way() {
+    let syncs = Arc::new(Syncs::default());
+    let storage = Arc::new(Watched { syncs: Arc::clone(&syncs), below: disk() });
+    let log = Log::open_with(storage, Path::new(LOG), small()).unwrap();
+    (0..100).for_each(|i| append(&log, &format!("{i}")));
+    let (other, closed) = (log.clone(), Arc::new(Mutex::new(None)));
+    let seen = Arc::clone(&closed);
+    *syncs.meanwhile.lock().unwrap() = Some(Box::new(move || {
+        let closing = std::thread::Builder::new().spawn(move || other.close()).unwrap();
+        // Long enough for a close that does not wait.
+        std::thread::park_timeout(std::time::Duration::from_millis(50));
+        assert!(!closing.is_finished(), "it vouches for what is being synced");
+        *seen.lock().unwrap() = Some(closing);
+    }));
+    log.sync().unwrap();
+    let closing = closed.lock().unwrap().take().unwrap();
+    closing.join().unwrap().unwrap();
+    assert_eq!(log.recovery_point(), 100);
 }
 
 /// A crash may take what the cleaner has been through; then its offset comes down with the end.

@@ -236,10 +236,13 @@ impl fmt::Debug for OffsetStore {
 /// Refuses a log that has lost something which was known to be on stable storage.
 fn check_whole(log: &Log) -> Result<()> {
     let report = log.recovery_report();
-    let known = report.damage.iter().find(|damage| report.read_only || damage.offset < report.recovery_point);
+    let known = report.damage.iter().find(|damage| report.read_only || report.clean || damage.offset < report.recovery_point);
     let what = match (known, &report.lost) {
         (Some(damage), _) => format!("{} at byte {}: {}", damage.file, damage.position, damage.what),
         (None, Some(lost)) => format!("offsets {} to {} are gone", lost.start, lost.end),
+        (None, None) if report.clean && report.ended_below_start.is_some() => {
+            format!("by its checkpoint it starts at {}, above its end", report.log_start_offset)
+        }
         (None, None) => return Ok(()),
     };
     let detail = format!("recovery found something gone that was safe once ({what}): restore it; see `keeplog verify` for what is left");
