@@ -154,3 +154,19 @@ fn a_truncation_below_the_first_segment_does_not_take_the_start_with_it() {
     let log = open(&image, small());
     assert!(log.start_offset() >= first - 3, "offsets are not given twice: {}", log.start_offset());
 }
+
+/// Of what retention was removing when the power failed, anything may be left.
+#[test]
+fn what_an_interrupted_retention_leaves_is_no_damage() {
+    let disk = disk();
+    let log = open(&disk, small());
+    fill(&log, 100);
+    log.sync().unwrap();
+    let bases: Vec<_> = log.segments().all().iter().map(|s| s.base_offset()).collect();
+    log.advance_start(bases[2]).unwrap();
+    let image = crash(log, &disk);
+    image.remove_file(&crate::support::path(&format!("{:020}.log", bases[1]))).unwrap();
+    let log = open(&image, small());
+    assert!(log.recovery_report().is_sound(), "{}", log.recovery_report());
+    assert_eq!(log.start_offset(), bases[2]);
+}
