@@ -174,6 +174,12 @@ pub(crate) const LEFTOVER_SWAP: Code = code(
     "A clean was interrupted while it replaced segments. keeplog recover completes or undoes it; until then do not remove files by \
      hand.",
 );
+pub(crate) const SWAP_DAMAGED: Code = code(
+    "swap-damaged",
+    Damage,
+    "The output of an interrupted clean is damaged, so keeplog recover does not touch it. If the segments that it was to replace are all \
+     there (no gap is reported), move its .swap files away and recover; if not, restore them first.",
+);
 pub(crate) const ORPHAN_INDEX: Code =
     code("orphan-index", Warning, "An index without the log that it belongs to. keeplog recover removes it.");
 pub(crate) const NOT_A_FILE: Code =

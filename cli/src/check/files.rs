@@ -7,7 +7,8 @@ use super::codes;
 use super::finding::{Findings, Place};
 use super::indexes::IndexFiles;
 use crate::door::names::{self, FileKind, FileName, FileState};
-use crate::door::storage::EntryKind;
+use crate::door::scan::{EntryScanner, SCAN_BUFFER_BYTES};
+use crate::door::storage::{EntryKind, OpenMode};
 use crate::door::{Error, Storage};
 
 /// One segment as its names give it.
@@ -68,7 +69,12 @@ impl Inventory {
                     };
                     *place = Some(entry.name);
                 }
-                Some(leftover) => report_leftover(name, leftover, findings),
+                Some(leftover) => {
+                    report_leftover(name, leftover, findings);
+                    if leftover.kind == FileKind::Log && leftover.state == FileState::Swap {
+                        check_output(storage, &dir.join(name), name, findings)?;
+                    }
+                }
                 None if name == names::PARTITION_METADATA => inventory.has_metadata = true,
                 None if name == names::LEADER_EPOCHS => {}
                 None => report_foreign(name, findings),
@@ -101,6 +107,24 @@ fn report_leftover(name: &str, file: FileName, findings: &mut Findings) {
         FileState::Deleted => findings.add(codes::LEFTOVER_DELETED, place, "replaced or expired, its removal is pending"),
         FileState::Live => {}
     }
+}
+
+/// A finished output was synced before it got its name: recovery believes it only if all of it is sound.
+fn check_output(storage: &dyn Storage, path: &Path, name: &str, findings: &mut Findings) -> Result<(), Error> {
+    let file = storage.open(path, OpenMode::Read).map_err(|e| Error::io("open", path, e))?;
+    let len = file.len().map_err(|e| Error::io("read the size of", path, e))?;
+    let mut scanner = EntryScanner::new(&*file, 0, len, SCAN_BUFFER_BYTES);
+    while let Some(next) = scanner.next() {
+        let problem = match next {
+            Ok(entry) => entry.header.verify_crc(entry.bytes).err().map(|e| (entry.position, e.to_string())),
+            Err(e) => Some((e.position, e.to_string())),
+        };
+        if let Some((position, problem)) = problem {
+            findings.add(codes::SWAP_DAMAGED, Place::file(name).at(position), problem);
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn report_foreign(name: &str, findings: &mut Findings) {

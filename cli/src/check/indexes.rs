@@ -176,7 +176,7 @@ impl<'a> Watches<'a> {
         }
         if let (Some(mut watch), Some(name)) = (self.time, &self.files.time) {
             let last = watch.index.last().map_or(-1, |entry| entry.timestamp);
-            if let Some((code, problem)) = watch.finish(next_offset) {
+            if let Some((code, problem)) = watch.finish(next_offset, extent.complete) {
                 findings.add(code, Place::file(name), problem);
             } else if extent.complete && last < extent.largest_timestamp && !self.owner.active {
                 let problem = format!("the last entry has timestamp {last}, the segment reaches {}", extent.largest_timestamp);
@@ -232,7 +232,7 @@ struct TimeWatch {
 }
 
 impl TimeWatch {
-    /// Whatever ends at or below the offset of an entry is not newer than its timestamp.
+    /// The newest of whatever ends at or below the offset of an entry has its timestamp.
     fn batch(&mut self, header: &BatchHeader) {
         self.pass_below(header.last_offset);
         self.largest = self.largest.max(header.max_timestamp);
@@ -240,10 +240,13 @@ impl TimeWatch {
 
     fn pass_below(&mut self, offset: u64) {
         while let Some(entry) = self.index.entry(self.at).filter(|entry| entry.offset < offset) {
-            if self.largest > entry.timestamp {
+            if self.largest != entry.timestamp {
                 let (n, largest) = (self.at, self.largest);
                 let say = || {
-                    format!("entry {n}: timestamp {} up to offset {}, but a batch up to there has {largest}", entry.timestamp, entry.offset)
+                    format!(
+                        "entry {n}: timestamp {} up to offset {}, but the newest batch up to there has {largest}",
+                        entry.timestamp, entry.offset
+                    )
                 };
                 self.problem.get_or_insert_with(say);
             }
@@ -251,8 +254,10 @@ impl TimeWatch {
         }
     }
 
-    fn finish(&mut self, next_offset: u64) -> Option<(Code, String)> {
-        self.pass_below(u64::MAX);
+    fn finish(&mut self, next_offset: u64, complete: bool) -> Option<(Code, String)> {
+        if complete {
+            self.pass_below(u64::MAX);
+        }
         match self.index.check(next_offset) {
             Err(e) if self.index.check(u64::MAX).is_ok() => Some((codes::INDEX_AHEAD, e.to_string())),
             Err(e) => Some((codes::INDEX_DAMAGED, e.to_string())),

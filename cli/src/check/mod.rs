@@ -118,6 +118,18 @@ pub(crate) fn side_files(storage: &dyn Storage, dir: &Path, inventory: &Inventor
     Ok((epochs, id))
 }
 
+/// Damage that no recovery mends: names that a broker refuses, and a topic id that can't be read.
+pub(crate) fn beyond_recovery(storage: &dyn Storage, dir: &Path) -> Result<Vec<Finding>, Error> {
+    let mut findings = Findings::default();
+    let inventory = Inventory::read(storage, dir, &mut findings)?;
+    if inventory.has_metadata {
+        checkpoints::topic_id(storage, dir, &mut findings)?;
+    }
+    let mut left = findings.finish();
+    left.retain(|finding| finding.severity == Severity::Damage);
+    Ok(left)
+}
+
 /// What a check of the data directory itself came to, beside its partitions.
 pub(crate) fn data_dir(storage: &dyn Storage, dir: &Path) -> Result<(Checkpoints, Vec<Finding>), Error> {
     let mut findings = Findings::default();

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::Status;
 use crate::args;
+use crate::check::{self, Finding};
 use crate::door::{Log, LogOptions, RecoveryMode, RecoveryReport, Storage};
 use crate::failure::Failure;
 use crate::metered::Metered;
@@ -38,6 +39,8 @@ struct Recovered {
     /// Where the log ended, if that was below its start offset.
     ended_below_start: Option<u64>,
     notes: Vec<String>,
+    /// Damage that recovery does not mend, as `verify` finds it.
+    not_mended: Vec<Finding>,
     /// Damage at the end was kept, so the log takes no appends.
     read_only: bool,
     seconds: f64,
@@ -98,8 +101,9 @@ pub(crate) fn run(args: &args::Recover, storage: &Arc<dyn Storage>) -> Result<St
             closed?;
         }
         let seconds = storage.monotonic().saturating_sub(started).as_secs_f64();
-        let status = if report.is_sound() { Status::Fine } else { Status::Damage };
-        let recovered = Recovered::new(&partition.name, &log, report, seconds, args.dry_run);
+        let not_mended = check::beyond_recovery(&**owned.data_dir.storage(), log.path())?;
+        let status = if report.is_sound() && not_mended.is_empty() { Status::Fine } else { Status::Damage };
+        let recovered = Recovered { not_mended, ..Recovered::new(&partition.name, &log, report, seconds, args.dry_run) };
         if args.json {
             out.json(&recovered)?;
         } else {
@@ -144,6 +148,7 @@ impl Recovered {
             lost: report.lost.map(|lost| [lost.start, lost.end]),
             ended_below_start: report.ended_below_start,
             notes: report.notes,
+            not_mended: Vec::new(),
             read_only: report.read_only,
             seconds,
         }
@@ -157,7 +162,7 @@ impl Recovered {
 
 fn text(recovered: &Recovered, cut_damage: bool, canvas: Canvas) -> String {
     let r = recovered;
-    let sound = r.damage.is_empty() && r.lost.is_none() && r.ended_below_start.is_none();
+    let sound = r.damage.is_empty() && r.lost.is_none() && r.ended_below_start.is_none() && r.not_mended.is_empty();
     let verdict = match (sound, r.dry_run) {
         (true, false) => "recovered",
         (true, true) => "dry run, would be recovered",
@@ -205,6 +210,10 @@ fn text(recovered: &Recovered, cut_damage: bool, canvas: Canvas) -> String {
             "the log ended at {end}, below its start offset {start} (log-start-offset-checkpoint): what it holds can't be read, and goes with \
              the next retention. If that start offset is wrong, remove its line there and recover again"
         ));
+    }
+    for finding in &r.not_mended {
+        let file = finding.file.as_deref().unwrap_or_default();
+        say(format!("not mended: {file}: {} ({}). {}", finding.message, finding.code, finding.advice));
     }
     for note in &r.notes {
         say(format!("note: {note}"));

@@ -298,3 +298,15 @@ fn a_brokers_own_metadata_is_left_out() {
     assert!(run.stderr.contains("left out __cluster_metadata-0"), "{}", run.stderr);
     assert_eq!(keeplog(["recover".as_ref(), metadata.as_os_str()]).status, 0, "named, it is worked on");
 }
+
+#[test]
+fn what_recovery_does_not_mend_is_told() {
+    for (name, bytes, code) in [("partition.metadata", &b"rubbish"[..], "metadata-damaged"), ("99999999999999999999.log", b"", "bad-name")]
+    {
+        let scratch = Scratch::of(&case("01-untouched"));
+        fs::write(scratch.dir().join(name), bytes).unwrap();
+        let (run, report) = scratch.recover(&[]);
+        assert_eq!((run.status, &report["not_mended"][0]["code"]), (1, &code.into()), "{report}");
+        assert_eq!(fs::read(scratch.dir().join(name)).unwrap(), bytes);
+    }
+}

@@ -232,3 +232,26 @@ fn a_log_without_files_and_with_a_recovery_point_is_damaged() {
     let run = keeplog(["verify".as_ref(), data.path().as_os_str()]);
     assert!(run.status == 1 && run.stdout.contains("checkpoint-ahead"), "{}{}", run.stdout, run.stderr);
 }
+
+#[test]
+fn a_damaged_output_and_a_time_index_that_lies_are_found() {
+    let data = tempfile::tempdir().unwrap();
+    let dir = data.path().join("t-0");
+    copy_dir(unpack(Set::Recovery).join("01-untouched/before"), &dir);
+    let mut output = fs::read(dir.join("00000000000000000000.log")).unwrap();
+    output[1900] ^= 4;
+    fs::write(dir.join("00000000000000000000.log.swap"), &output).unwrap();
+    let run = keeplog(["verify".as_ref(), dir.as_os_str()]);
+    assert!(run.status == 1 && run.stdout.contains("swap-damaged"), "{}{}", run.stdout, run.stderr);
+    assert_eq!(keeplog(["recover".as_ref(), dir.as_os_str()]).status, 1);
+    fs::remove_file(dir.join("00000000000000000000.log.swap")).unwrap();
+    assert_eq!(keeplog(["recover".as_ref(), dir.as_os_str()]).status, 0, "without it, all is there");
+
+    let path = dir.join("00000000000000000091.timeindex");
+    let mut index = fs::read(&path).unwrap();
+    let last = index.len() - 12;
+    index[last + 2] ^= 2; // a time far ahead
+    fs::write(&path, &index).unwrap();
+    let run = keeplog(["verify".as_ref(), dir.as_os_str()]);
+    assert!(run.status == 1 && run.stdout.contains("the newest batch up to there"), "{}{}", run.stdout, run.stderr);
+}
