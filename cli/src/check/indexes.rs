@@ -123,7 +123,7 @@ impl<'a> Watches<'a> {
             let used = watches.read(storage, name, TimeIndex::<Vec<u8>>::ENTRY_BYTES, findings)?;
             match used.map(|used| TimeIndex::new(owner.base, used)) {
                 None => {}
-                Some(Ok(index)) => watches.time = Some(TimeWatch { index, at: 0, largest: -1, problem: None }),
+                Some(Ok(index)) => watches.time = Some(TimeWatch { index, at: 0, ahead: 0, largest: -1, problem: None }),
                 Some(Err(e)) => findings.add(codes::INDEX_DAMAGED, Place::file(name), e.to_string()),
             }
         }
@@ -226,21 +226,41 @@ struct TimeWatch {
     index: TimeIndex<Vec<u8>>,
     /// Entry to come.
     at: usize,
+    /// The same, of those whose batch is still to come.
+    ahead: usize,
     /// Largest timestamp of the batches so far.
     largest: i64,
     problem: Option<String>,
 }
 
 impl TimeWatch {
-    /// The newest of whatever ends at or below the offset of an entry has its timestamp.
+    /// Whatever ends at or below the offset of an entry is not newer than its timestamp, and something up to there has it.
     fn batch(&mut self, header: &BatchHeader) {
         self.pass_below(header.last_offset);
+        self.pass_ahead(header.base_offset);
         self.largest = self.largest.max(header.max_timestamp);
+    }
+
+    /// Old brokers name the record that has the timestamp, and not the end of its batch: so the batch around it counts.
+    fn pass_ahead(&mut self, offset: u64) {
+        while let Some(entry) = self.index.entry(self.ahead).filter(|entry| entry.offset < offset) {
+            if self.largest < entry.timestamp {
+                let (n, largest) = (self.ahead, self.largest);
+                let say = || {
+                    format!(
+                        "entry {n}: timestamp {} at offset {}, but the newest batch up to there has {largest}",
+                        entry.timestamp, entry.offset
+                    )
+                };
+                self.problem.get_or_insert_with(say);
+            }
+            self.ahead += 1;
+        }
     }
 
     fn pass_below(&mut self, offset: u64) {
         while let Some(entry) = self.index.entry(self.at).filter(|entry| entry.offset < offset) {
-            if self.largest != entry.timestamp {
+            if self.largest > entry.timestamp {
                 let (n, largest) = (self.at, self.largest);
                 let say = || {
                     format!(
@@ -255,8 +275,9 @@ impl TimeWatch {
     }
 
     fn finish(&mut self, next_offset: u64, complete: bool) -> Option<(Code, String)> {
+        self.pass_below(u64::MAX);
         if complete {
-            self.pass_below(u64::MAX);
+            self.pass_ahead(u64::MAX);
         }
         match self.index.check(next_offset) {
             Err(e) if self.index.check(u64::MAX).is_ok() => Some((codes::INDEX_AHEAD, e.to_string())),
