@@ -173,7 +173,7 @@ impl Demo<'_> {
         let program = std::env::current_exe().map_err(|e| Failure::new("could not find this program's own file").caused_by(&e))?;
         let mut writer = Command::new(program);
         writer.args(["demo", "--writer", "--records", &self.workload.records().to_string(), "--dir"]).arg(self.dir);
-        let mut child = writer.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map(Killed).map_err(|e| failed_to_start(&e))?;
+        let mut child = writer.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map(Killed).map_err(|e| failed_to_start(&e))?;
         let Some(stdout) = child.0.stdout.take() else { return Err(Failure::new("could not read what the writing process says")) };
         let written = self.follow(stdout);
         let killed = child.crash();

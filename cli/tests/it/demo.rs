@@ -1,8 +1,9 @@
 //! `keeplog demo`.
 
 use std::fs;
+use std::process::Stdio;
 
-use crate::harness::keeplog;
+use crate::harness::{command, keeplog};
 
 #[test]
 fn a_small_run_commits_crashes_and_answers_as_acknowledged() {
@@ -31,4 +32,27 @@ fn a_directory_that_was_given_stays_and_is_sound() {
 
     let again = keeplog(["demo", "--records", "10", "--dir", dir.to_str().unwrap()]);
     again.assert_refused(&["it is not empty", "does not exist yet"]);
+}
+
+/// Whoever kills the demo must not be left with a process that goes on writing.
+#[test]
+fn the_writer_ends_with_the_demo() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("demo");
+    let mut demo = command(["demo".as_ref(), "--records".as_ref(), "100000000".as_ref(), "--dir".as_ref(), dir.as_os_str()]);
+    let mut demo = demo.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let wait = |what: &str, mut holds: Box<dyn FnMut() -> bool + '_>| {
+        for _ in 0..600 {
+            if holds() {
+                return;
+            }
+            std::thread::park_timeout(std::time::Duration::from_millis(50));
+        }
+        panic!("never: {what}");
+    };
+    let has_written = || keeplog(["verify".as_ref(), dir.as_os_str()]).status != 2;
+    wait("a partition", Box::new(has_written));
+    demo.kill().unwrap();
+    demo.wait().unwrap();
+    wait("the directory is free", Box::new(|| keeplog(["recover".as_ref(), dir.as_os_str()]).status == 0));
 }

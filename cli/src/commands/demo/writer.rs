@@ -1,5 +1,6 @@
 //! The process that commits until it is killed.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +42,7 @@ pub(crate) struct Written {
 
 /// Commits everything, says so, and waits to be killed.
 pub(crate) fn run(storage: &Arc<dyn Storage>, dir: &Path, workload: Workload) -> Result<Status, Failure> {
+    end_with_parent()?;
     let metered = Metered::new(Arc::clone(storage));
     let appended = metered.bytes_appended();
     let store = Store::open_with(Arc::new(metered), dir, workload::store_options(true))?;
@@ -63,6 +65,15 @@ pub(crate) fn run(storage: &Arc<dyn Storage>, dir: &Path, workload: Workload) ->
     let (_kept, never) = mpsc::channel::<()>();
     let _ = never.recv_timeout(std::time::Duration::from_secs(60));
     Ok(Status::Fine)
+}
+
+/// Ends this process when the other one is gone, whose end of the pipe closes then: it would hold the directory for itself.
+fn end_with_parent() -> Result<(), Failure> {
+    let wait = || {
+        let _ = io::copy(&mut io::stdin(), &mut io::sink()); // nothing ever comes
+        std::process::exit(i32::from(crate::COULD_NOT_RUN));
+    };
+    std::thread::Builder::new().spawn(wait).map(drop).map_err(|e| Failure::new("could not start a thread").caused_by(&e))
 }
 
 fn commit_all(offsets: &OffsetStore, workload: Workload, out: &mut Out) -> Result<(), Failure> {
