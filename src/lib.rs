@@ -35,7 +35,7 @@ pub use keeplog_engine::{
     RetentionReport, TopicPartition, TransactionEnd,
 };
 pub use keeplog_offsets::{CommitOptions, CommittedOffset, GroupOffset, ListedOffset, LoadReport, OffsetAndMetadata};
-pub use offset_store::{CONSUMER_OFFSETS, OffsetOptions, OffsetStore};
+pub use offset_store::{CONSUMER_OFFSETS, OffsetOptions, OffsetStore, TRANSACTION_STATE};
 pub use store::{CleanerStatus, LastClean, Store, StoreOptions};
 
 /// What tools need and applications don't: batches, positions, raw bytes, files, recovery reports.
@@ -49,4 +49,6 @@ pub mod inspect {
     pub use keeplog_index as index;
     /// Records of offsets and transaction logs, and the fold that loads a cache.
     pub use keeplog_offsets as offsets;
+
+    pub use crate::store::is_known_compacted;
 }

@@ -12,6 +12,8 @@ use crate::{Store, StoreOptions};
 
 /// The topic that holds committed offsets.
 pub const CONSUMER_OFFSETS: &str = "__consumer_offsets";
+/// The topic that holds the state of transactions.
+pub const TRANSACTION_STATE: &str = "__transaction_state";
 
 /// Partitions of a new store where none are asked for. A broker makes 50, to spread them over a cluster; within one
 /// process fewer of them share more of their syncs.

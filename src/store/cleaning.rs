@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use keeplog_cleaner::schedule::{Dirtiness, LogFacts, Rules, choose};
 use keeplog_cleaner::{CleanOptions, CleanOutcome, CleanReport, Watch, clean};
-use keeplog_engine::{Error, Log, Result, TopicPartition};
+use keeplog_engine::{DataDir, Error, Log, Result, TopicPartition};
 
 use super::Inner;
-use crate::CONSUMER_OFFSETS;
+use crate::{CONSUMER_OFFSETS, TRANSACTION_STATE};
 
-/// The topic that holds the state of transactions.
-const TRANSACTION_STATE: &str = "__transaction_state";
+/// Whether a log is known to be compacted by policy, which is written down nowhere in a data directory: Kafka's own
+/// topics are, and those that a cleaner has been at.
+pub fn is_known_compacted(data_dir: &DataDir, name: &TopicPartition) -> bool {
+    [CONSUMER_OFFSETS, TRANSACTION_STATE].contains(&name.topic()) || data_dir.cleaner_offset(name).is_some()
+}
 
 impl Inner {
     /// The log that is most worth a pass now, if any is.
@@ -31,10 +34,7 @@ impl Inner {
 
     /// Whether somebody has said, in one way or another, that this log is compacted: see [`Store::open`](crate::Store::open).
     fn is_meant(&self, name: &TopicPartition) -> bool {
-        self.options.topics.contains_key(name.topic())
-            || [CONSUMER_OFFSETS, TRANSACTION_STATE].contains(&name.topic())
-            || self.data_dir.cleaner_offset(name).is_some()
-            || self.logs().asked_for.contains(name)
+        self.options.topics.contains_key(name.topic()) || is_known_compacted(&self.data_dir, name) || self.logs().asked_for.contains(name)
     }
 
     /// How much of a log is dirty. A checkpoint that lies outside of the log is corrected at once.

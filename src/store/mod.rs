@@ -15,6 +15,7 @@ use keeplog_engine::{DataDir, Error, ErrorKind, Log, Result, TopicPartition};
 use rayon::prelude::*;
 
 pub use background::{CleanerStatus, LastClean};
+pub use cleaning::is_known_compacted;
 pub use options::StoreOptions;
 
 use background::Background;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::codes;
 use super::finding::{Code, Findings, Place};
-use crate::door::index::{OffsetIndex, TimeIndex, TxnIndex};
+use crate::door::index::{OffsetIndex, TimeEntry, TimeIndex, TxnIndex};
 use crate::door::record::BatchHeader;
 use crate::door::storage::{File, OpenMode, read_full_at};
 use crate::door::{Error, Storage};
@@ -245,14 +245,7 @@ impl TimeWatch {
     fn pass_ahead(&mut self, offset: u64) {
         while let Some(entry) = self.index.entry(self.ahead).filter(|entry| entry.offset < offset) {
             if self.largest < entry.timestamp {
-                let (n, largest) = (self.ahead, self.largest);
-                let say = || {
-                    format!(
-                        "entry {n}: timestamp {} at offset {}, but the newest batch up to there has {largest}",
-                        entry.timestamp, entry.offset
-                    )
-                };
-                self.problem.get_or_insert_with(say);
+                self.differs(self.ahead, entry);
             }
             self.ahead += 1;
         }
@@ -261,17 +254,16 @@ impl TimeWatch {
     fn pass_below(&mut self, offset: u64) {
         while let Some(entry) = self.index.entry(self.at).filter(|entry| entry.offset < offset) {
             if self.largest > entry.timestamp {
-                let (n, largest) = (self.at, self.largest);
-                let say = || {
-                    format!(
-                        "entry {n}: timestamp {} up to offset {}, but the newest batch up to there has {largest}",
-                        entry.timestamp, entry.offset
-                    )
-                };
-                self.problem.get_or_insert_with(say);
+                self.differs(self.at, entry);
             }
             self.at += 1;
         }
+    }
+
+    fn differs(&mut self, n: usize, entry: TimeEntry) {
+        let (TimeEntry { timestamp, offset }, largest) = (entry, self.largest);
+        let say = || format!("entry {n}: timestamp {timestamp} up to offset {offset}, but the newest batch up to there has {largest}");
+        self.problem.get_or_insert_with(say);
     }
 
     fn finish(&mut self, next_offset: u64, complete: bool) -> Option<(Code, String)> {

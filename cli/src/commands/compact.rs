@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::args;
 use crate::door::cleaner::{self, CleanOptions, CleanOutcome, CleanReport, Watch};
 use crate::door::storage::FixedClock;
-use crate::door::{CONSUMER_OFFSETS, Log, LogOptions, Storage, TRANSACTION_STATE};
+use crate::door::{Log, LogOptions, Storage, is_known_compacted};
 use crate::failure::Failure;
 use crate::output::{self, Out};
 use crate::owned::{OwnedPartition, OwnedTarget};
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &args::Compact, storage: &Arc<dyn Storage>) -> Result<St
     let owned = OwnedTarget::open(Arc::clone(&plan.storage), &plan.dir)?;
     let mut out = Out::of_work();
     let result = owned.each(|partition| {
-        if owned.is_whole_dir() && !args.all && !is_compacted(&owned, partition) {
+        if owned.is_whole_dir() && !args.all && !is_known_compacted(&owned.data_dir, &partition.topic_partition) {
             let why = "nothing says that it is compacted by policy, and compacting another log would lose data; --all compacts it, as does naming it";
             complain(&format!("left out {}: {why}", partition.name));
             return Ok(Status::Fine);
@@ -86,13 +86,6 @@ pub(crate) fn run(args: &args::Compact, storage: &Arc<dyn Storage>) -> Result<St
     let status = result?;
     closed?;
     Ok(status)
-}
-
-/// Whether a log is known to be compacted by policy, which is written down nowhere in a data directory: Kafka's own
-/// topics are, and those that a cleaner has been at.
-fn is_compacted(owned: &OwnedTarget, partition: &OwnedPartition) -> bool {
-    let name = &partition.topic_partition;
-    [CONSUMER_OFFSETS, TRANSACTION_STATE].contains(&name.topic()) || owned.data_dir.cleaner_offset(name).is_some()
 }
 
 impl Plan {

@@ -22,8 +22,9 @@ use crate::{Status, complain};
 pub(crate) trait Form {
     /// `file` is about to be read; `bytes` long.
     fn file(&mut self, file: &str, bytes: u64, out: &mut Out) -> Result<(), Failure>;
-    /// One batch of it. An error of the records comes back after what could be shown was shown.
-    fn batch(&mut self, file: &str, entry: &Entry<'_>, out: &mut Out) -> Result<Option<DecodeError>, Failure>;
+    /// One batch of it, and whether its checksum is right. An error of the records comes back after what could be shown was
+    /// shown.
+    fn batch(&mut self, file: &str, entry: &Entry<'_>, is_valid: bool, out: &mut Out) -> Result<Option<DecodeError>, Failure>;
 }
 
 pub(crate) fn run(args: &args::Dump, storage: &dyn Storage) -> Result<Status, Failure> {
@@ -86,12 +87,13 @@ fn dump_file(
         match next {
             Ok(entry) => {
                 progress.add(u64::from(entry.header.size));
-                if let Err(cause) = entry.header.verify_crc(entry.bytes) {
+                let checked = entry.header.verify_crc(entry.bytes);
+                if let Err(cause) = checked {
                     let error = Error::corrupt("trust the batch in", path, entry.position, cause.to_string());
                     complain(&failure::one_line(&error.offset_at(entry.header.base_offset)));
                     status = Status::Damage;
                 }
-                if let Some(cause) = form.batch(shown, &entry, out)? {
+                if let Some(cause) = form.batch(shown, &entry, checked.is_ok(), out)? {
                     let error = Error::corrupt("decode the records of the batch in", path, entry.position, cause.to_string());
                     complain(&failure::one_line(&error.offset_at(entry.header.base_offset)));
                     status = Status::Damage;

@@ -68,6 +68,8 @@ struct Damage {
     position: u64,
     offset: u64,
     what: String,
+    #[serde(skip)]
+    in_place: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -102,8 +104,8 @@ pub(crate) fn run(args: &args::Recover, storage: &Arc<dyn Storage>) -> Result<St
         }
         let seconds = storage.monotonic().saturating_sub(started).as_secs_f64();
         let not_mended = check::beyond_recovery(&**owned.data_dir.storage(), log.path())?;
-        let status = if report.is_sound() && not_mended.is_empty() { Status::Fine } else { Status::Damage };
         let recovered = Recovered { not_mended, ..Recovered::new(&partition.name, &log, report, seconds, args.dry_run) };
+        let status = if recovered.is_sound() { Status::Fine } else { Status::Damage };
         if args.json {
             out.json(&recovered)?;
         } else {
@@ -140,7 +142,7 @@ impl Recovered {
             damage: report
                 .damage
                 .into_iter()
-                .map(|d| Damage { file: d.file, position: d.position, offset: d.offset, what: d.what })
+                .map(|d| Damage { file: d.file, position: d.position, offset: d.offset, what: d.what, in_place: d.in_place })
                 .collect(),
             rebuilt: report.rebuilt.into_iter().map(|r| Rebuilt { segment: r.segment, why: r.why }).collect(),
             removed: report.removed,
@@ -154,16 +156,15 @@ impl Recovered {
         }
     }
 
-    /// Whether there is damage whose bytes were left where they are.
-    fn kept_damage(&self) -> bool {
-        self.damage.iter().any(|damage| damage.what.contains("left in place"))
+    /// Whether nothing is damaged or missing.
+    fn is_sound(&self) -> bool {
+        self.damage.is_empty() && self.lost.is_none() && self.ended_below_start.is_none() && self.not_mended.is_empty()
     }
 }
 
 fn text(recovered: &Recovered, cut_damage: bool, canvas: Canvas) -> String {
     let r = recovered;
-    let sound = r.damage.is_empty() && r.lost.is_none() && r.ended_below_start.is_none() && r.not_mended.is_empty();
-    let verdict = match (sound, r.dry_run) {
+    let verdict = match (r.is_sound(), r.dry_run) {
         (true, false) => "recovered",
         (true, true) => "dry run, would be recovered",
         (false, false) => "DAMAGED",
@@ -221,8 +222,7 @@ fn text(recovered: &Recovered, cut_damage: bool, canvas: Canvas) -> String {
     for damage in &r.damage {
         say(format!("DAMAGE in {} at byte {} (offset {}): {}", damage.file, damage.position, damage.offset, damage.what));
     }
-    if r.kept_damage() && cut_damage {
-        let offset = r.damage[0].offset;
+    if let Some(Damage { offset, .. }) = r.damage.iter().find(|damage| damage.in_place).filter(|_| cut_damage) {
         say(format!("--cut-damage cuts above the recovery point {} only: --recovery-point {offset} lets it cut here", r.recovery_point));
     }
     if r.read_only && !cut_damage && r.damage.iter().all(|damage| damage.offset >= r.recovery_point) {

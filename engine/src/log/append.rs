@@ -129,7 +129,6 @@ impl Log {
     /// Closes the active segment and starts a new one at the end offset; nothing happens if the active one is empty.
     pub fn roll(&self) -> Result<()> {
         let inner = &*self.inner;
-        inner.check_writable("roll")?;
         let mut writer = inner.writer();
         inner.check_writable("roll")?;
         if writer.position == 0 {

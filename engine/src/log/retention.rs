@@ -38,9 +38,7 @@ impl Log {
     /// # Errors
     /// `OutOfRange` if `offset` is above the end offset. An offset at or below the start changes nothing.
     pub fn advance_start(&self, offset: u64) -> Result<()> {
-        let inner = &*self.inner;
-        inner.check_writable("advance the start of")?;
-        inner.raise_start(offset)
+        self.inner.raise_start(offset)
     }
 
     /// Cuts the log at `offset`: the batch that holds it and all after it go, and the end offset becomes `offset`.

@@ -9,19 +9,25 @@ use super::RecoveryReport;
 use crate::names::{self, FileKind, FileName, FileState};
 use crate::scan::{EntryScanner, SCAN_BUFFER_BYTES};
 use crate::segment::{Place, SEGMENT_FILES};
-use crate::storage::{EntryKind, OpenMode};
+use crate::storage::{Entry, EntryKind, OpenMode};
 use crate::{Error, Result};
 
 /// The files of the log's directory whose names mean something, ascending.
 pub(crate) fn list(place: &Place) -> Result<Vec<FileName>> {
-    let entries = place.storage.list(&place.dir).map_err(|e| Error::io("list", &place.dir, e))?;
-    Ok(entries.iter().filter(|e| e.kind == EntryKind::File).filter_map(|e| names::parse_file_name(&e.name)).collect())
+    Ok(files(&entries(place)?))
+}
+
+fn entries(place: &Place) -> Result<Vec<Entry>> {
+    place.storage.list(&place.dir).map_err(|e| Error::io("list", &place.dir, e))
+}
+
+fn files(entries: &[Entry]) -> Vec<FileName> {
+    entries.iter().filter(|e| e.kind == EntryKind::File).filter_map(|e| names::parse_file_name(&e.name)).collect()
 }
 
 /// Refuses a log with a segment that is no ordinary file. Links are not followed, and without it the log would end
 /// early, or have a hole: its offsets would be given again, and its name to another file.
-pub(super) fn refuse_strangers(place: &Place) -> Result<()> {
-    let entries = place.storage.list(&place.dir).map_err(|e| Error::io("list", &place.dir, e))?;
+fn refuse_strangers(place: &Place, entries: &[Entry]) -> Result<()> {
     for entry in entries.iter().filter(|e| e.kind != EntryKind::File) {
         let is_segment = |f: &FileName| f.kind == FileKind::Log && matches!(f.state, FileState::Live | FileState::Swap);
         if names::parse_file_name(&entry.name).as_ref().is_some_and(is_segment) {
@@ -45,7 +51,9 @@ pub(crate) fn purge_cleaned(place: &Place) -> Result<()> {
 
 /// Removes leftovers and completes interrupted swaps.
 pub(super) fn tidy(place: &Place, report: &mut RecoveryReport) -> Result<()> {
-    let files = list(place)?;
+    let entries = entries(place)?;
+    refuse_strangers(place, &entries)?;
+    let files = files(&entries);
     let in_state = |state| files.iter().filter(move |f| f.state == state);
     for file in in_state(FileState::Deleted) {
         remove(place, file, report)?;

@@ -38,7 +38,7 @@ impl Recovery<'_> {
                 return Err(Error::corrupt(OP, &path, 0, "the log of this segment is missing, its indexes are there").offset_at(base));
             }
             let what = "the log of this segment is missing, its indexes were there; what it held is gone, unless it was cleaned into an earlier segment".into();
-            self.report.damage.push(Damage { file: file_name(base, FileKind::Log), position: 0, offset: base, what });
+            self.report.damage.push(Damage { file: file_name(base, FileKind::Log), position: 0, offset: base, what, in_place: false });
         }
         for file in orphans {
             self.report.removed.push(file.to_string());

@@ -14,6 +14,8 @@ pub struct Damage {
     pub offset: u64,
     /// What is wrong, and whether the bytes stay.
     pub what: String,
+    /// The damaged bytes are where they were.
+    pub in_place: bool,
 }
 
 /// A tail that was cut.

@@ -46,7 +46,7 @@ impl Form for Decoded {
         if self.json { Ok(()) } else { out.line(&format!("{}, {}", output::name(file), output::bytes(bytes))) }
     }
 
-    fn batch(&mut self, file: &str, entry: &Entry<'_>, out: &mut Out) -> Result<Option<DecodeError>, Failure> {
+    fn batch(&mut self, file: &str, entry: &Entry<'_>, _is_valid: bool, out: &mut Out) -> Result<Option<DecodeError>, Failure> {
         let Self { topic, json, decoder, text } = self;
         let header = entry.header;
         let txn_pid = header.is_transactional().then_some(header.producer_id);

@@ -26,7 +26,7 @@ impl Form for Lines {
         Ok(())
     }
 
-    fn batch(&mut self, file: &str, entry: &Entry<'_>, out: &mut Out) -> Result<Option<DecodeError>, Failure> {
+    fn batch(&mut self, file: &str, entry: &Entry<'_>, is_valid: bool, out: &mut Out) -> Result<Option<DecodeError>, Failure> {
         let header = &entry.header;
         self.records.clear();
         let records = &mut self.records;
@@ -38,7 +38,7 @@ impl Form for Lines {
         // An old wrapper names its last offset only; its base is that of the first record in it.
         let base = if header.magic < 2 { first.unwrap_or(header.base_offset) } else { header.base_offset };
         self.line.clear();
-        push_batch(&mut self.line, file, entry, base);
+        push_batch(&mut self.line, file, entry, base, is_valid);
         self.line.push_str(&self.records);
         self.line.push(']');
         if let Some(cause) = problem {
@@ -51,7 +51,7 @@ impl Form for Lines {
 }
 
 /// All of a dump line up to the first record.
-fn push_batch(line: &mut String, file: &str, entry: &Entry<'_>, base: u64) {
+fn push_batch(line: &mut String, file: &str, entry: &Entry<'_>, base: u64, is_valid: bool) {
     let h = &entry.header;
     let file = serde_json::Value::from(file);
     let (pos, bytes, magic, last) = (entry.position, h.size, h.magic, h.last_offset);
@@ -60,12 +60,12 @@ fn push_batch(line: &mut String, file: &str, entry: &Entry<'_>, base: u64) {
     let (ts_type, max_ts) = (h.timestamp_type().name(), h.max_timestamp);
     let horizon = h.delete_horizon_ms().map_or_else(|| "null".to_owned(), |ms| ms.to_string());
     let (pid, epoch, seq, leader_epoch) = (h.producer_id, h.producer_epoch, h.base_sequence, h.leader_epoch);
-    let (txn, control, crc, valid) = (h.is_transactional(), h.is_control(), h.crc, h.verify_crc(entry.bytes).is_ok());
+    let (txn, control, crc) = (h.is_transactional(), h.is_control(), h.crc);
     let _ = write!(
         line,
         "{{\"file\":{file},\"pos\":{pos},\"bytes\":{bytes},\"magic\":{magic},\"base\":{base},\"last\":{last},\"count\":{count},\"codec\":\"{codec}\",\
          \"ts_type\":\"{ts_type}\",\"max_ts\":{max_ts},\"horizon\":{horizon},\"pid\":{pid},\"epoch\":{epoch},\"seq\":{seq},\"leader_epoch\":{leader_epoch},\
-         \"txn\":{txn},\"control\":{control},\"crc\":{crc},\"valid\":{valid},\"records\":["
+         \"txn\":{txn},\"control\":{control},\"crc\":{crc},\"valid\":{is_valid},\"records\":["
     );
 }
 

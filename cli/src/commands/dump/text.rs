@@ -28,10 +28,10 @@ impl Form for Text {
         out.line(&format!("{}, {}", output::name(file), output::bytes(bytes)))
     }
 
-    fn batch(&mut self, _file: &str, entry: &Entry<'_>, out: &mut Out) -> Result<Option<DecodeError>, Failure> {
+    fn batch(&mut self, _file: &str, entry: &Entry<'_>, is_valid: bool, out: &mut Out) -> Result<Option<DecodeError>, Failure> {
         self.text.clear();
         let text = &mut self.text;
-        push_batch_text(text, entry);
+        push_batch_text(text, entry, is_valid);
         let problem = each_record(&mut self.decoder, entry.bytes, |record| push_record_text(text, record, entry.header.is_control()));
         if let Some(cause) = problem {
             let _ = writeln!(text, "    DAMAGED from here: {cause}");
@@ -42,7 +42,7 @@ impl Form for Text {
 }
 
 /// `@0  offsets 0..=4, 277 B, v2, 3 records, zstd, CreateTime to 2026-.., producer 6/0 seq 12, transactional`.
-fn push_batch_text(text: &mut String, entry: &Entry<'_>) {
+fn push_batch_text(text: &mut String, entry: &Entry<'_>, is_valid: bool) {
     let h = &entry.header;
     let _ = write!(
         text,
@@ -72,9 +72,7 @@ fn push_batch_text(text: &mut String, entry: &Entry<'_>) {
     if h.magic >= 2 && h.leader_epoch >= 0 {
         let _ = write!(text, ", leader epoch {}", h.leader_epoch);
     }
-    for (set, word) in
-        [(h.is_transactional(), "transactional"), (h.is_control(), "control"), (h.verify_crc(entry.bytes).is_err(), "CHECKSUM WRONG")]
-    {
+    for (set, word) in [(h.is_transactional(), "transactional"), (h.is_control(), "control"), (!is_valid, "CHECKSUM WRONG")] {
         if set {
             let _ = write!(text, ", {word}");
         }
