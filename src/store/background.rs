@@ -47,23 +47,18 @@ pub struct LastClean {
     pub ended_ms: i64,
 }
 
-/// Owns the thread.
+/// The rounds of background work, and the thread that makes them.
 pub(super) struct Background {
     shared: Arc<Shared>,
     wake: Sender<()>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-#[derive(Default)]
 struct Shared {
     stop: Arc<AtomicBool>,
     status: Mutex<CleanerStatus>,
-}
-
-impl Shared {
-    fn status(&self) -> MutexGuard<'_, CleanerStatus> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner) // plain numbers: never half changed in a way that matters
-    }
+    /// When the checkpoints were saved last, on the monotonic clock.
+    saved: Mutex<Duration>,
 }
 
 /// Stops a pass when the store closes.
@@ -77,15 +72,22 @@ impl Watch for StopFlag {
 
 impl Background {
     pub(super) fn start(inner: &Arc<Inner>) -> Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let saved = Mutex::new(inner.data_dir.storage().monotonic());
+        let shared = Arc::new(Shared { stop: Arc::default(), status: Mutex::default(), saved });
         let (wake, woken) = bounded(1);
-        let mut worker =
-            Worker { inner: Arc::downgrade(inner), shared: Arc::clone(&shared), woken, saved: inner.data_dir.storage().monotonic() };
-        let thread = std::thread::Builder::new()
-            .name("keeplog-cleaner".into())
-            .spawn(move || worker.run())
-            .map_err(|e| Error::new(ErrorKind::Io, "start the cleaner thread", "").caused_by(e))?;
-        Ok(Self { shared, wake, thread: Mutex::new(Some(thread)) })
+        let mut thread = None;
+        if inner.options.background_thread {
+            let worker = Worker { inner: Arc::downgrade(inner), shared: Arc::clone(&shared), woken };
+            let builder = std::thread::Builder::new().name("keeplog-cleaner".into());
+            let started = builder.spawn(move || worker.run());
+            thread = Some(started.map_err(|e| Error::new(ErrorKind::Io, "start the cleaner thread", "").caused_by(e))?);
+        }
+        Ok(Self { shared, wake, thread: Mutex::new(thread) })
+    }
+
+    /// One round in the caller's thread.
+    pub(super) fn round(&self, inner: &Inner) -> Option<Duration> {
+        self.shared.round(inner)
     }
 
     pub(super) fn wake(&self) {
@@ -133,14 +135,12 @@ struct Worker {
     inner: Weak<Inner>,
     shared: Arc<Shared>,
     woken: Receiver<()>,
-    /// When the checkpoints were saved last, on the monotonic clock.
-    saved: Duration,
 }
 
 impl Worker {
-    fn run(&mut self) {
+    fn run(&self) {
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            while let Some(wait) = self.turn() {
+            while let Some(wait) = self.inner.upgrade().and_then(|inner| self.shared.round(&inner)) {
                 match self.woken.recv_timeout(wait) {
                     Ok(()) | Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
@@ -154,19 +154,24 @@ impl Worker {
             self.shared.status().dead = Some(what);
         }
     }
+}
+
+impl Shared {
+    fn status(&self) -> MutexGuard<'_, CleanerStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner) // plain numbers: never half changed in a way that matters
+    }
 
     /// One round over all logs; `None` when it is time to end, else how long to wait for the next one.
-    fn turn(&mut self) -> Option<Duration> {
-        let inner = self.inner.upgrade()?;
+    fn round(&self, inner: &Inner) -> Option<Duration> {
         let backoff = Duration::from_millis(inner.options.log_cleaner_backoff_ms);
         let mut cleaned = false;
         if inner.options.log_cleaner_enable {
-            cleaned = self.clean_dirtiest(&inner);
+            cleaned = self.clean_dirtiest(inner);
         }
-        if self.shared.stop.load(Ordering::Acquire) {
+        if self.stop.load(Ordering::Acquire) {
             return None;
         }
-        self.housekeep(&inner);
+        self.housekeep(inner);
         Some(if cleaned {
             Duration::ZERO
         } else {
@@ -176,14 +181,14 @@ impl Worker {
 
     /// Cleans the log that needs it most; whether there was one and its pass went well.
     fn clean_dirtiest(&self, inner: &Inner) -> bool {
-        let uncleanable: BTreeSet<_> = self.shared.status().uncleanable.keys().cloned().collect();
+        let uncleanable: BTreeSet<_> = self.status().uncleanable.keys().cloned().collect();
         let logs: Vec<_> =
             inner.logs().open.values().filter(|l| !l.needs_reopen() && !uncleanable.contains(l.topic_partition())).cloned().collect();
         let Some(log) = inner.dirtiest(&logs) else { return false };
         let name = log.topic_partition().clone();
-        self.shared.status().cleaning = Some(name.clone());
-        let result = inner.clean(&log, &StopFlag(Arc::clone(&self.shared.stop)));
-        let mut status = self.shared.status();
+        self.status().cleaning = Some(name.clone());
+        let result = inner.clean(&log, &StopFlag(Arc::clone(&self.stop)));
+        let mut status = self.status();
         status.cleaning = None;
         match result {
             Ok(report) => {
@@ -208,13 +213,14 @@ impl Worker {
         }
     }
 
-    fn housekeep(&mut self, inner: &Inner) {
+    fn housekeep(&self, inner: &Inner) {
         for log in inner.logs().open.values().cloned().collect::<Vec<_>>() {
             self.retain(&log);
         }
         let now = inner.data_dir.storage().monotonic();
-        if now.saturating_sub(self.saved) >= Duration::from_millis(inner.options.log_flush_offset_checkpoint_interval_ms) {
-            self.saved = now;
+        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner); // a moment, whole at any time
+        if now.saturating_sub(*saved) >= Duration::from_millis(inner.options.log_flush_offset_checkpoint_interval_ms) {
+            *saved = now;
             if let Err(error) = inner.checkpoint() {
                 tracing::error!(%error, "the checkpoints could not be saved; a restart will scan more");
             }

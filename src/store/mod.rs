@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use keeplog_engine::names::{FileKind, FileName};
 use keeplog_engine::storage::{RealStorage, Storage};
@@ -164,6 +165,14 @@ impl Store {
     #[must_use]
     pub fn cleaner(&self) -> CleanerStatus {
         self.background.status()
+    }
+
+    /// One round of background work in the caller's thread: cleans the log that is most worth a pass, if one is due, applies
+    /// retention to all, and saves the checkpoints if it is time. Returns how long the next round may wait: not at all
+    /// while there is more to clean. For applications that have switched [`StoreOptions::background_thread`] off; what
+    /// fails is logged and shown in [`Store::cleaner`].
+    pub fn housekeep(&self) -> Duration {
+        self.background.round(&self.inner).unwrap_or(Duration::MAX)
     }
 
     /// Saves recovery points, start offsets and cleaner offsets of all logs. Done by itself every

@@ -14,6 +14,9 @@ pub struct StoreOptions {
     pub topics: BTreeMap<String, LogOptions>,
     /// `log.cleaner.enable`: whether the background cleaner runs; default yes. Without it compacted logs grow for ever.
     pub log_cleaner_enable: bool,
+    /// Whether a thread of the store's own makes the rounds of background work; default yes. Without it the application
+    /// calls [`Store::housekeep`](crate::Store::housekeep).
+    pub background_thread: bool,
     /// `log.cleaner.backoff.ms`: how long the cleaner waits when nothing is due; default 15 s.
     pub log_cleaner_backoff_ms: u64,
     /// `log.cleaner.dedupe.buffer.size`: memory of the cleaner's dedup set at most, bytes; default 128 MiB. A pass takes
@@ -30,6 +33,7 @@ impl Default for StoreOptions {
             log: LogOptions::default(),
             topics: BTreeMap::new(),
             log_cleaner_enable: true,
+            background_thread: true,
             log_cleaner_backoff_ms: 15_000,
             log_cleaner_dedupe_buffer_size: 128 << 20,
             log_flush_offset_checkpoint_interval_ms: 60_000,
@@ -62,6 +66,13 @@ impl StoreOptions {
     #[must_use]
     pub fn log_cleaner_enable(mut self, enable: bool) -> Self {
         self.log_cleaner_enable = enable;
+        self
+    }
+
+    /// Sets [`StoreOptions::background_thread`](#structfield.background_thread).
+    #[must_use]
+    pub fn background_thread(mut self, own: bool) -> Self {
+        self.background_thread = own;
         self
     }
 

@@ -1,8 +1,10 @@
 //! A store of many logs and its background cleaner.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keeplog::inspect::storage::MemoryStorage;
 use keeplog::{CleanupPolicy, Durability, ErrorKind, Log, LogOptions, Record, Store, StoreOptions};
 
 fn small() -> StoreOptions {
@@ -238,4 +240,24 @@ fn the_directory_of_a_log_is_no_store() {
     let error = Store::open(dir.path().join("t-0"), small()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     assert!(!dir.path().join("t-0/.lock").exists());
+}
+
+#[test]
+fn a_store_without_a_thread_works_when_told() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log_options = LogOptions::new().min_cleanable_dirty_ratio(0.1);
+    let options = StoreOptions::new().background_thread(false).topic("prices", log_options);
+    let store = Store::open_with(storage, Path::new("/data"), options).unwrap();
+    let log = store.log("prices", 0).unwrap();
+    for price in ["1", "2", "3"] {
+        log.append(&[Record::new("EURUSD", price)], Durability::Buffered).unwrap();
+        log.roll().unwrap();
+    }
+    assert_eq!(store.cleaner().passes, 0);
+    assert_eq!(store.housekeep(), Duration::ZERO);
+    assert_eq!(store.cleaner().passes, 1);
+    assert_eq!(log.read_from(0).unwrap().count(), 1);
+    assert!(store.housekeep() > Duration::ZERO, "nothing is left to clean");
+    store.close().unwrap();
+    assert_eq!(store.housekeep(), Duration::MAX);
 }
