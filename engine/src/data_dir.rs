@@ -473,12 +473,13 @@ fn load(storage: &dyn Storage, dir: &Path, which: Checkpoint, warnings: &mut Vec
 }
 
 fn create_dirs(storage: &dyn Storage, path: &Path) -> Result<()> {
+    let above = path.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
     match storage.metadata(path) {
-        Ok(_) => return Ok(()),
+        // Whoever made it may have been killed before its name was durable.
+        Ok(_) => return above.map_or(Ok(()), |above| sync_name(storage, above)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(Error::io("look at", path, e)),
     }
-    let above = path.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
     if let Some(above) = above {
         create_dirs(storage, above)?;
     }
@@ -487,8 +488,15 @@ fn create_dirs(storage: &dyn Storage, path: &Path) -> Result<()> {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(()), // made by someone else meanwhile
         Err(e) => return Err(Error::io("create", path, e)),
     }
-    let above = above.unwrap_or(path);
-    storage.sync_dir(above).map_err(|e| Error::io("sync", above, e))
+    sync_name(storage, above.unwrap_or(path))
+}
+
+/// Makes a name in `dir` durable. A directory that may not be read holds names that somebody else has made.
+fn sync_name(storage: &dyn Storage, dir: &Path) -> Result<()> {
+    match storage.sync_dir(dir) {
+        Err(e) if e.kind() != io::ErrorKind::PermissionDenied => Err(Error::io("sync", dir, e)),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -66,7 +66,8 @@ impl Batches {
                 continue;
             }
             let batch = self.entry(&segment)?;
-            if batch.header.base_offset >= self.limit {
+            // A limit inside a batch is that of a start offset inside a transaction that is still open.
+            if batch.header.last_offset >= self.limit {
                 return Ok(None);
             }
             self.position += batch.bytes.len() as u64;

@@ -49,7 +49,7 @@ impl Log {
             let detail = format!("the log holds offsets {start} to {end}");
             return Err(Error::new(ErrorKind::OutOfRange, "read", detail).at(self.path()).offset_at(offset));
         }
-        Batches::new(self.segments(), offset, limit.max(offset))
+        Batches::new(self.segments(), offset, limit)
     }
 
     /// Offset and timestamp (ms) of the first record whose timestamp is `timestamp_ms` or later.

@@ -139,3 +139,17 @@ fn an_offset_beyond_the_reach_of_an_index_does_not_stop_the_log() {
     log.close().unwrap();
     assert_eq!(all(&open(&disk, small())).len(), 12);
 }
+
+#[test]
+fn the_rest_of_a_batch_of_an_open_transaction_is_not_committed() {
+    let disk = disk();
+    let log = open(&disk, small());
+    let spec = BatchSpec { producer_id: 10, producer_epoch: 0, base_sequence: 0, transactional: true, ..BatchSpec::default() };
+    log.append_batch(batch(spec, &[("a", Some("1")), ("b", Some("1"))]), Durability::Synced).unwrap();
+    log.advance_start(1).unwrap();
+    assert_eq!(log.last_stable_offset(), 1, "it is not below the start");
+    assert_eq!(log.read_committed_from(1).unwrap().count(), 0);
+    log.close().unwrap();
+    let log = open(&disk, small());
+    assert_eq!(log.read_committed_from(1).unwrap().count(), 0, "also after a restart");
+}

@@ -1,0 +1,158 @@
+//! Small histories, crashed at every single change and sync, with every combination of what the disk may have kept.
+
+use std::rc::Rc;
+use std::sync::Mutex;
+
+use keeplog::Codec;
+
+use crate::afterlife::afterlife;
+use crate::crowd;
+use crate::dice::{Dice, Odometer};
+use crate::disk::{Disk, Fault, Survival};
+use crate::features::{ALL, named};
+use crate::life::{Moment, Omission, recover_twice};
+use crate::world::{Outside, Settings, Stop, T0, World};
+
+/// More combinations than this are not gone through; that a history has more is an error.
+const COMBINATIONS_MAX: u64 = 200_000;
+
+/// A history: which features, with which seeds.
+#[derive(Debug)]
+pub struct Script {
+    /// What it shows.
+    pub name: &'static str,
+    /// Features by name, and their seeds.
+    pub steps: &'static [(&'static str, u64)],
+}
+
+/// Histories that touch everything that is ever written, renamed or removed, each short enough to be gone through.
+pub static SCRIPTS: &[Script] = &[Script { name: "append", steps: &[("append", 1), ("append", 2), ("sync", 0), ("append", 3)] }];
+
+/// What was gone through.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Count {
+    /// Changes and syncs that a history was crashed at.
+    pub crashes: u64,
+    /// Disks that were recovered from.
+    pub disks: u64,
+    /// Combinations at one crash at most.
+    pub most: u64,
+}
+
+/// Crashes `script` everywhere.
+///
+/// # Errors
+/// What is not as it must be, the first in the order of the history.
+///
+/// # Panics
+/// If a history can't be gone through.
+pub fn crash_everywhere(script: &Script, omission: Omission) -> Result<Count, String> {
+    let moments = crowd::alone(|| moments(script, omission))?;
+    let (total, failures) = (Mutex::new(Count::default()), crowd::Findings::default());
+    crowd::each(moments.len() as u64, |number| {
+        let moment = moments[number as usize];
+        match crash(script, moment, omission) {
+            Ok(disks) => {
+                let mut total = total.lock().unwrap();
+                total.crashes += 1;
+                total.disks += disks;
+                total.most = total.most.max(disks);
+                false
+            }
+            Err(what) => {
+                failures.add(number, format!("{}: power failure in step {} at call {}: {what}", script.name, moment.step, moment.call));
+                true
+            }
+        }
+    });
+    match failures.sorted().into_iter().next() {
+        Some((_, what)) => Err(what),
+        None => Ok(total.into_inner().unwrap()),
+    }
+}
+
+fn settings() -> Settings {
+    Settings { logs: 1, offset_logs: 1, segment_bytes: 4096, compression: Codec::None }
+}
+
+/// Every change and sync of the history.
+fn moments(script: &Script, omission: Omission) -> Result<Vec<Moment>, String> {
+    let mut moments = Vec::new();
+    let (disk, _, outcome) = live(script, omission, |step, disk| {
+        if let Some(before) = step.checked_sub(1) {
+            // One more than there are: the power goes after the step.
+            moments.extend((0..=disk.calls()).map(|call| Moment { step: before, call }));
+        }
+        Some(Fault::None)
+    });
+    outcome.map_err(|what| format!("{}: {what}", script.name))?;
+    moments.extend((0..=disk.calls()).map(|call| Moment { step: script.steps.len(), call }));
+    Ok(moments)
+}
+
+/// The history until the power goes.
+fn until(script: &Script, moment: Moment, omission: Omission) -> (Disk, Rc<Outside>) {
+    let (disk, outside, _) = live(script, omission, |step, _| match step.cmp(&moment.step) {
+        std::cmp::Ordering::Less => Some(Fault::None),
+        std::cmp::Ordering::Equal => Some(Fault::Crash { at: moment.call }),
+        std::cmp::Ordering::Greater => None,
+    });
+    (disk, outside)
+}
+
+/// Runs the history. `arm` is asked before the opening (0) and before each step what goes wrong in it; at `None` it ends.
+fn live(
+    script: &Script,
+    omission: Omission,
+    mut arm: impl FnMut(usize, &Disk) -> Option<Fault>,
+) -> (Disk, Rc<Outside>, Result<(), String>) {
+    let (disk, outside) = (Disk::new(T0), Outside::new(settings(), false));
+    disk.omit_syncs(omission);
+    let mut go = || -> Result<(), Stop> {
+        disk.set_fault(arm(0, &disk).unwrap_or(Fault::None));
+        let mut world = World::open(&disk, &outside)?;
+        for (number, (feature, seed)) in (1..).zip(script.steps) {
+            let Some(fault) = arm(number, &disk) else { break };
+            disk.set_fault(fault);
+            ALL[named(feature)].step(&mut world, &mut Dice::new(*seed))?;
+        }
+        // The power is gone, and so it is not closed. The count of calls stays.
+        disk.stop();
+        Ok(())
+    };
+    let outcome = go().map_err(|stop| match stop {
+        Stop::Failed(error) => format!("{error:?}"),
+        Stop::Wrong(what) => what,
+    });
+    (disk, outside, outcome)
+}
+
+/// The history until the power goes, and every disk that may be left. Returns how many there were.
+fn crash(script: &Script, moment: Moment, omission: Omission) -> Result<u64, String> {
+    let (disk, outside) = until(script, moment, omission);
+    let mut odometer = Odometer::default();
+    let mut disks = 0;
+    loop {
+        let image = disk.after_power_failure(Survival::Each, &mut odometer);
+        let told = |why: String| format!("disk {disks}: {why}");
+        // The second crash comes at another call each time.
+        let twice = recover_twice(&image, &outside.fork(), Survival::Nothing, disks % 40, &mut Dice::new(disks));
+        let outside = outside.fork();
+        let world = World::open(&image, &outside).map_err(|e| told(format!("it does not open: {e:?}")))?;
+        if let Some(twice) = twice {
+            let once = world.extents().map_err(told)?;
+            if once != twice {
+                return Err(told(format!("recovery ended with {once:?}, after a crash in it with {twice:?}")));
+            }
+        }
+        world.lose_unsynced();
+        world.check().map_err(told)?;
+        world.take_over(true).map_err(told)?;
+        afterlife(world).map_err(told)?;
+        disks += 1;
+        assert!(disks < COMBINATIONS_MAX, "{} has too many combinations at {moment:?}", script.name);
+        if !odometer.advance() {
+            return Ok(disks);
+        }
+    }
+}
