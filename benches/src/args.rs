@@ -78,7 +78,7 @@ pub(crate) struct Reload {
     /// Partitions of a group that are committed together, in one batch.
     #[arg(long, default_value_t = 1)]
     pub(crate) records_per_batch: u32,
-    /// Partitions of the offsets topic: loaded at the same time, as far as there are cores (fewer: `RAYON_NUM_THREADS`).
+    /// Partitions of the offsets topic: loaded at the same time, as far as there are processors (fewer: `taskset`).
     #[arg(long, default_value_t = 4)]
     pub(crate) partitions: u32,
     /// `segment.bytes`, MiB.

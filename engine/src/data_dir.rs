@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::checkpoint::{self, Loaded, OffsetMap};
 use crate::names::{DirectoryName, DirectoryState, TopicPartition};
 use crate::storage::{EntryKind, FileLock, OpenMode, Storage, write_all_at};
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::{Error, ErrorKind, Result};
 
 mod layout;

@@ -17,6 +17,8 @@ pub mod scan;
 mod segment;
 mod segment_set;
 pub mod storage;
+#[doc(hidden)]
+pub mod sync;
 
 pub use config::{CleanupPolicy, Durability, LogOptions, RecoveryMode, SEGMENT_BYTES_MIN};
 pub use data_dir::DataDir;

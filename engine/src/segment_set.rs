@@ -1,8 +1,7 @@
 //! The segments of a log at one moment: immutable, swapped as a whole, held by readers for as long as they read.
 
-use std::sync::{Arc, PoisonError, RwLock};
-
 use crate::segment::Segment;
+use crate::sync::{Arc, PoisonError, RwLock};
 
 /// The segments of a log, ascending. The last one is active. There is always at least one.
 #[derive(Clone, Debug)]

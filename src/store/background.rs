@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use keeplog_cleaner::schedule::AfterFailure;
 use keeplog_cleaner::{CleanReport, Watch};
+use keeplog_engine::sync::atomic::{AtomicBool, Ordering};
+use keeplog_engine::sync::thread::{self, JoinHandle};
+use keeplog_engine::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use keeplog_engine::{Error, ErrorKind, Log, Result, TopicPartition};
 
 use super::Inner;
@@ -50,15 +49,39 @@ pub struct LastClean {
 /// The rounds of background work, and the thread that makes them.
 pub(super) struct Background {
     shared: Arc<Shared>,
-    wake: Sender<()>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct Shared {
     stop: Arc<AtomicBool>,
+    alarm: Alarm,
     status: Mutex<CleanerStatus>,
     /// When the checkpoints were saved last, on the monotonic clock.
     saved: Mutex<Duration>,
+}
+
+/// Wakes the thread: from the wait that it is in, or else from its next one.
+#[derive(Default)]
+struct Alarm {
+    is_set: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Alarm {
+    fn set(&self) {
+        *self.is_set() = true;
+        self.changed.notify_one();
+    }
+
+    fn wait(&self, at_most: Duration) {
+        let waited = self.changed.wait_timeout_while(self.is_set(), at_most, |is_set| !*is_set);
+        let (mut is_set, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        *is_set = false;
+    }
+
+    fn is_set(&self) -> MutexGuard<'_, bool> {
+        self.is_set.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Stops a pass when the store closes.
@@ -73,16 +96,15 @@ impl Watch for StopFlag {
 impl Background {
     pub(super) fn start(inner: &Arc<Inner>) -> Result<Self> {
         let saved = Mutex::new(inner.data_dir.storage().monotonic());
-        let shared = Arc::new(Shared { stop: Arc::default(), status: Mutex::default(), saved });
-        let (wake, woken) = bounded(1);
+        let shared = Arc::new(Shared { stop: Arc::default(), alarm: Alarm::default(), status: Mutex::default(), saved });
         let mut thread = None;
         if inner.options.background_thread {
-            let worker = Worker { inner: Arc::downgrade(inner), shared: Arc::clone(&shared), woken };
-            let builder = std::thread::Builder::new().name("keeplog-cleaner".into());
+            let worker = Worker { inner: Arc::downgrade(inner), shared: Arc::clone(&shared) };
+            let builder = thread::Builder::new().name("keeplog-cleaner".into());
             let started = builder.spawn(move || worker.run());
             thread = Some(started.map_err(|e| Error::new(ErrorKind::Io, "start the cleaner thread", "").caused_by(e))?);
         }
-        Ok(Self { shared, wake, thread: Mutex::new(thread) })
+        Ok(Self { shared, thread: Mutex::new(thread) })
     }
 
     /// One round in the caller's thread.
@@ -91,7 +113,7 @@ impl Background {
     }
 
     pub(super) fn wake(&self) {
-        let _ = self.wake.try_send(()); // full: it is being woken already
+        self.shared.alarm.set();
     }
 
     pub(super) fn status(&self) -> CleanerStatus {
@@ -113,7 +135,7 @@ impl Background {
         self.wake();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The thread itself may hold the last handle of a store; it can't wait for itself.
-        if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
+        if let Some(thread) = thread.filter(|t| t.thread().id() != thread::current().id()) {
             let _ = thread.join(); // it catches its own panics and reports them in the status
         }
     }
@@ -134,17 +156,13 @@ impl fmt::Debug for Background {
 struct Worker {
     inner: Weak<Inner>,
     shared: Arc<Shared>,
-    woken: Receiver<()>,
 }
 
 impl Worker {
     fn run(&self) {
         let ended = catch_unwind(AssertUnwindSafe(|| {
             while let Some(wait) = self.inner.upgrade().and_then(|inner| self.shared.round(&inner)) {
-                match self.woken.recv_timeout(wait) {
-                    Ok(()) | Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => break,
-                }
+                self.shared.alarm.wait(wait);
             }
         }));
         if let Err(panic) = ended {

@@ -7,13 +7,12 @@ mod options;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use keeplog_engine::names::{FileKind, FileName};
 use keeplog_engine::storage::{RealStorage, Storage};
+use keeplog_engine::sync::{Arc, Mutex, MutexGuard, PoisonError, map_each};
 use keeplog_engine::{DataDir, Error, ErrorKind, Log, Result, TopicPartition};
-use rayon::prelude::*;
 
 pub use background::{CleanerStatus, LastClean};
 pub use cleaning::is_known_compacted;
@@ -72,14 +71,10 @@ impl Store {
         for warning in data_dir.warnings() {
             tracing::warn!(path = %warning.path.display(), "{}", warning.detail);
         }
-        let opened: Vec<_> = data_dir
-            .partitions()
-            .into_par_iter()
-            .map(|name| {
-                let log = Log::open_in(&data_dir, &name, options.of_topic(name.topic()).clone());
-                (name, log)
-            })
-            .collect();
+        let opened = map_each(data_dir.partitions(), |name| {
+            let log = Log::open_in(&data_dir, &name, options.of_topic(name.topic()).clone());
+            (name, log)
+        });
         let mut logs = Logs::default();
         for (name, log) in opened {
             match log {
@@ -104,7 +99,7 @@ impl Store {
         let name = TopicPartition::new(topic, partition)?;
         let mut logs = self.inner.logs();
         if logs.closed {
-            return Err(closed(&self.inner));
+            return Err(closed(&self.inner, "open a log of"));
         }
         logs.asked_for.insert(name.clone());
         if let Some(log) = logs.open.get(&name) {
@@ -137,6 +132,9 @@ impl Store {
     pub fn delete_log(&self, topic: &str, partition: u32) -> Result<()> {
         let name = TopicPartition::new(topic, partition)?;
         let mut logs = self.inner.logs();
+        if logs.closed {
+            return Err(closed(&self.inner, "delete a log of"));
+        }
         if let Some(log) = logs.open.remove(&name) {
             // What a close would save is of no use any more.
             let _ = log.close();
@@ -251,6 +249,6 @@ fn refuse_partition(storage: &dyn Storage, path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn closed(inner: &Inner) -> Error {
-    Error::new(ErrorKind::Closed, "open a log of", "the store was closed").at(inner.data_dir.path())
+fn closed(inner: &Inner, op: &'static str) -> Error {
+    Error::new(ErrorKind::Closed, op, "the store was closed").at(inner.data_dir.path())
 }

@@ -1,7 +1,5 @@
 //! Appending: batches are built and checked before any lock, then placed at the end of the active segment.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
-
 use super::commit::Synced;
 use super::{Inner, Log, Unsynced, Writer};
 use crate::config::Durability;
@@ -10,6 +8,7 @@ use crate::producers::{Marker, SequenceCheck};
 use crate::record::{self, BatchHeader, BatchSpec, BatchWriter, ControlType, Decoder, EndMarker, Record, TimestampType, TxnResult};
 use crate::segment::{BatchPlace, IndexBuilder, SEGMENT_FILES, Segment};
 use crate::storage::{OpenMode, write_all_at};
+use crate::sync::{Arc, MutexGuard, PoisonError};
 use crate::{Error, ErrorKind, Result};
 
 /// Where an append ended up.

@@ -5,11 +5,10 @@
 //! covered. The rest wait. A failed sync latches the log: what a failed sync left behind is unknown, so it is
 //! never tried again and called durable.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-
 use super::{Inner, Log, Unsynced, Writer};
 use crate::names::{FileKind, FileState};
 use crate::storage::{File, OpenMode};
+use crate::sync::{Arc, Condvar, Mutex, PoisonError};
 use crate::{Error, Result};
 
 #[derive(Debug)]

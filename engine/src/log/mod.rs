@@ -14,8 +14,6 @@ mod turnstile;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 pub(crate) use append::marker_of;
 pub use append::{Appended, TransactionEnd};
@@ -33,6 +31,8 @@ use crate::recovery::{self, RecoveryReport};
 use crate::segment::{Place, Segment, write_file};
 use crate::segment_set::{CurrentSet, SegmentSet};
 use crate::storage::{File, RealStorage, Storage};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::{Error, ErrorKind, Result};
 use commit::SyncState;
 use turnstile::Turnstile;

@@ -1,10 +1,9 @@
 //! Reading: by offset, by time, committed data only.
 
-use std::sync::atomic::Ordering;
-
 use super::{Batches, Log, Records};
 use crate::record::Decoder;
 use crate::segment::Segment;
+use crate::sync::atomic::Ordering;
 use crate::{Error, ErrorKind, Result};
 
 /// Bytes read at a time when looking for a timestamp.

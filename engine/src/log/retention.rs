@@ -1,14 +1,13 @@
 //! Giving up data: old segments at the front, a suffix at the end.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
-
 use super::{Inner, Log, Writer};
 use crate::names::{FileKind, FileState};
 use crate::recovery;
 use crate::scan::SCAN_BUFFER_BYTES;
 use crate::segment::{SEGMENT_FILES, Segment};
 use crate::storage::{OpenMode, read_exact_at, write_all_at};
+use crate::sync::atomic::Ordering;
+use crate::sync::{Arc, PoisonError};
 use crate::{Error, ErrorKind, Result};
 
 /// What retention removed.

@@ -1,7 +1,7 @@
 //! Lets one holder at a time replace or remove segments, and asks a long-running one to give way.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Condvar, Mutex, PoisonError};
 
 #[derive(Debug, Default)]
 pub(crate) struct Turnstile {

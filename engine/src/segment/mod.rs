@@ -7,8 +7,6 @@
 mod build;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, RwLock};
 
 use bytes::Bytes;
 use keeplog_index::{AbortedTxn, OffsetEntry, OffsetIndex, TimeEntry, TimeIndex, TxnIndex};
@@ -18,6 +16,8 @@ pub(crate) use build::IndexBuilder;
 use crate::names::{FileKind, FileName, FileState};
 use crate::scan::{EntryScanner, ScanCause, ScanError};
 use crate::storage::{File, OpenMode, Storage, read_exact_at};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use crate::{Error, Result};
 
 /// Bytes read first to see whether an index entry leads to a batch; a larger batch is read whole.
@@ -282,17 +282,7 @@ impl Segment {
     pub(crate) fn time_for(&self, timestamp: i64) -> Result<TimeEntry> {
         Ok(match &self.indexes {
             Indexes::Active(indexes) => read_lock(indexes).time.lookup(timestamp),
-            Indexes::Sealed(sealed) => {
-                let index = match sealed.time.get() {
-                    Some(index) => index,
-                    None => {
-                        let bytes = self.map_index(FileKind::TimeIndex, sealed.time_bytes)?;
-                        let index = TimeIndex::new(self.base_offset, bytes).map_err(|e| self.index_error(FileKind::TimeIndex, e))?;
-                        sealed.time.get_or_init(|| index)
-                    }
-                };
-                index.lookup(timestamp)
-            }
+            Indexes::Sealed(sealed) => self.sealed_time(sealed)?.lookup(timestamp),
         })
     }
 
@@ -322,7 +312,7 @@ impl Segment {
             return Err(Error::invalid("append to", "the segment is sealed").at(&self.path()));
         };
         {
-            let mut indexes = indexes.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut indexes = indexes.write().unwrap_or_else(PoisonError::into_inner);
             for (batch, aborted) in batches {
                 indexes.batch(&batch.header, batch.position).map_err(|e| self.index_error(FileKind::OffsetIndex, e))?;
                 if let Some(txn) = aborted {
@@ -348,7 +338,7 @@ impl Segment {
         let Indexes::Active(indexes) = &self.indexes else {
             return Err(Error::invalid("seal", "the segment is sealed").at(&self.path()));
         };
-        let mut indexes = indexes.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut indexes = indexes.write().unwrap_or_else(PoisonError::into_inner);
         indexes.close().map_err(|e| self.index_error(FileKind::TimeIndex, e))?;
         write_index_files(&self.place, self.base_offset, FileState::Live, &indexes)?;
         let facts = SealedFacts {
@@ -366,7 +356,7 @@ impl Segment {
         self.file.get_or_init(|| file);
         if let Indexes::Sealed(sealed) = &self.indexes {
             self.sealed_offset(sealed)?;
-            self.time_for(0)?;
+            self.sealed_time(sealed)?;
             self.sealed_txn(sealed)?;
         }
         Ok(())
@@ -383,25 +373,29 @@ impl Segment {
     }
 
     fn sealed_offset<'s>(&self, sealed: &'s SealedIndexes) -> Result<&'s OffsetIndex<Bytes>> {
-        if let Some(index) = sealed.offset.get() {
-            return Ok(index);
-        }
-        let bytes = self.map_index(FileKind::OffsetIndex, sealed.offset_bytes)?;
-        let index = OffsetIndex::new(self.base_offset, bytes).map_err(|e| self.index_error(FileKind::OffsetIndex, e))?;
-        Ok(sealed.offset.get_or_init(|| index))
+        load_once(&sealed.offset, || {
+            let bytes = self.map_index(FileKind::OffsetIndex, sealed.offset_bytes)?;
+            OffsetIndex::new(self.base_offset, bytes).map_err(|e| self.index_error(FileKind::OffsetIndex, e))
+        })
+    }
+
+    fn sealed_time<'s>(&self, sealed: &'s SealedIndexes) -> Result<&'s TimeIndex<Bytes>> {
+        load_once(&sealed.time, || {
+            let bytes = self.map_index(FileKind::TimeIndex, sealed.time_bytes)?;
+            TimeIndex::new(self.base_offset, bytes).map_err(|e| self.index_error(FileKind::TimeIndex, e))
+        })
     }
 
     fn sealed_txn<'s>(&self, sealed: &'s SealedIndexes) -> Result<&'s TxnIndex<Bytes>> {
-        if let Some(index) = sealed.txn.get() {
-            return Ok(index);
-        }
-        let path = self.place.path(self.base_offset, FileKind::TxnIndex, FileState::Live);
-        let bytes = match self.place.storage.metadata(&path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Bytes::new(),
-            Err(e) => return Err(Error::io("look at", &path, e)),
-            Ok(found) => self.map_index(FileKind::TxnIndex, u32::try_from(found.len).unwrap_or(u32::MAX))?,
-        };
-        Ok(sealed.txn.get_or_init(|| TxnIndex::new(bytes)))
+        load_once(&sealed.txn, || {
+            let path = self.place.path(self.base_offset, FileKind::TxnIndex, FileState::Live);
+            let bytes = match self.place.storage.metadata(&path) {
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => Bytes::new(),
+                Err(e) => return Err(Error::io("look at", &path, e)),
+                Ok(found) => self.map_index(FileKind::TxnIndex, u32::try_from(found.len).unwrap_or(u32::MAX))?,
+            };
+            Ok(TxnIndex::new(bytes))
+        })
     }
 
     fn map_index(&self, kind: FileKind, len: u32) -> Result<Bytes> {
@@ -464,7 +458,20 @@ pub(crate) fn write_file(place: &Place, path: &Path, bytes: &[u8]) -> Result<Arc
     Ok(file)
 }
 
-fn read_lock<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
+/// What `cell` holds; if that is nothing yet, what `load` makes of the file that it stands for.
+fn load_once<T>(cell: &OnceLock<T>, load: impl FnOnce() -> Result<T>) -> Result<&T> {
+    if let Some(held) = cell.get() {
+        return Ok(held);
+    }
+    let loaded = load();
+    // If the segment was replaced meanwhile, the name is gone or another file's; its own is held since before that.
+    match cell.get() {
+        Some(held) => Ok(held),
+        None => loaded.map(|loaded| cell.get_or_init(|| loaded)),
+    }
+}
+
+fn read_lock<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     // A panic while holding it can't leave the indexes half changed in a way that matters: they are only hints.
-    lock.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    lock.read().unwrap_or_else(PoisonError::into_inner)
 }

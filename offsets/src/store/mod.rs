@@ -7,12 +7,11 @@ mod types;
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use keeplog_engine::names::check_topic;
 use keeplog_engine::record::Record;
+use keeplog_engine::sync::{Arc, Mutex, PoisonError, map_each};
 use keeplog_engine::{Error, ErrorKind, Log, Result};
-use rayon::prelude::*;
 
 pub use options::CommitOptions;
 pub use types::{Escaped, ListedOffset, LoadReport, OffsetAndMetadata};
@@ -44,7 +43,7 @@ struct Inner {
 
 impl OffsetStore {
     /// Loads the store from `logs`: all partitions of one topic, in order from 0. They are loaded at the same time, as
-    /// far as the current rayon pool has threads. The number of logs decides where groups are looked for, so it must
+    /// far as there are processors. The number of logs decides where groups are looked for, so it must
     /// never change.
     ///
     /// # Errors
@@ -57,7 +56,7 @@ impl OffsetStore {
         logs.iter().try_for_each(check_whole)?;
         let storage = Arc::clone(logs[0].storage());
         let started = storage.monotonic();
-        let loaded: Vec<_> = logs.into_par_iter().map(Shard::open).collect::<Result<_>>()?;
+        let loaded = map_each(logs, Shard::open).into_iter().collect::<Result<Vec<_>>>()?;
         let (shards, reports): (Vec<_>, Vec<_>) = loaded.into_iter().unzip();
         let store = Self { inner: Arc::new(Inner { shards, partitions, options, last_load: Mutex::default() }) };
         let seconds = (storage.monotonic() - started).as_secs_f64();
@@ -149,8 +148,8 @@ impl OffsetStore {
     pub fn reload(&self) -> Result<LoadReport> {
         let storage = Arc::clone(self.inner.shards[0].log().storage());
         let started = storage.monotonic();
-        let reports: Vec<_> = self.inner.shards.par_iter().map(Shard::reload).collect();
-        let reports: Vec<_> = reports.into_iter().collect::<Result<_>>()?;
+        let reports = map_each(self.inner.shards.iter().collect(), Shard::reload);
+        let reports = reports.into_iter().collect::<Result<Vec<_>>>()?;
         self.note_load(&reports, (storage.monotonic() - started).as_secs_f64())?;
         Ok(self.load_report())
     }

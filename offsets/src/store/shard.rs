@@ -8,9 +8,9 @@
 //! Locks are taken in this order: `order`, `served`.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use keeplog_engine::record::Record;
+use keeplog_engine::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use keeplog_engine::{Durability, Error, ErrorKind, Log, Result};
 
 use super::load::load;
