@@ -1,0 +1,33 @@
+//! The models.
+
+mod append_roll;
+mod close;
+mod group_commit;
+mod offsets;
+mod power_cut;
+mod readers_swap;
+mod store;
+mod truncation;
+mod turnstile;
+
+use crate::run::Model;
+
+/// Finds out that the disk lies; for the test that a model notices.
+pub const LYING: Model = group_commit::LYING;
+
+/// All of them.
+pub const ALL: &[Model] = &[
+    append_roll::MODEL,
+    readers_swap::MODEL,
+    group_commit::MODEL,
+    group_commit::FAILING,
+    close::MODEL,
+    truncation::MODEL,
+    turnstile::MODEL,
+    offsets::COMMIT,
+    offsets::DELETE,
+    offsets::FAILING,
+    offsets::HANGING,
+    store::MODEL,
+    power_cut::MODEL,
+];
