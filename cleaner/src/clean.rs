@@ -179,11 +179,11 @@ struct RewriteTarget<'l> {
     log: &'l Log,
     rewrite: Rewrite,
     /// With the places of their sources; newest first.
-    outputs: Vec<(Range<usize>, SealedOutput)>,
+    outputs: Vec<(Range<usize>, Vec<SealedOutput>)>,
 }
 
-impl Target for RewriteTarget<'_> {
-    fn write(&mut self, sources: Range<usize>, output: GroupOutput) -> Result<()> {
+impl RewriteTarget<'_> {
+    fn write_one(&self, output: GroupOutput) -> Result<SealedOutput> {
         let mut segment = self.rewrite.create_output(output.base_offset)?;
         for piece in output.pieces.iter().rev().filter(|piece| !piece.bytes.is_empty()) {
             segment.append(&piece.bytes)?;
@@ -191,7 +191,14 @@ impl Target for RewriteTarget<'_> {
         for txn in output.aborts {
             segment.append_aborted(txn)?;
         }
-        self.outputs.push((sources, segment.seal(output.modified_ms)?));
+        segment.seal(output.modified_ms)
+    }
+}
+
+impl Target for RewriteTarget<'_> {
+    fn write(&mut self, sources: Range<usize>, outputs: Vec<GroupOutput>) -> Result<()> {
+        let sealed = outputs.into_iter().map(|output| self.write_one(output)).collect::<Result<_>>()?;
+        self.outputs.push((sources, sealed));
         Ok(())
     }
 
@@ -205,8 +212,8 @@ impl Target for RewriteTarget<'_> {
             log.sync()?;
         }
         // Oldest first: a tombstone or an abort marker must not go while older data that it covers can come back.
-        for (sources, output) in outputs.into_iter().rev() {
-            rewrite.swap(&segments.all()[sources], output)?;
+        for (sources, outputs) in outputs.into_iter().rev() {
+            rewrite.swap(&segments.all()[sources], outputs)?;
         }
         Ok(())
     }
@@ -220,7 +227,7 @@ impl Target for RewriteTarget<'_> {
 struct NoTarget;
 
 impl Target for NoTarget {
-    fn write(&mut self, _: Range<usize>, _: GroupOutput) -> Result<()> {
+    fn write(&mut self, _: Range<usize>, _: Vec<GroupOutput>) -> Result<()> {
         Ok(())
     }
 

@@ -10,7 +10,7 @@
 //! chunk       a piece of a segment: read, checksums verified, decoded, keys hashed      cuts, chunk, hash
 //! decide      newest to oldest, records in reverse: a key seen before is dead           decide, dedup
 //! emit        whole batches verbatim, dead ones not at all, mixed ones written again    emit
-//! swap        outputs on stable storage, then put in place, oldest first                pass, clean
+//! swap        outputs on stable storage, then put in place, oldest first                split, pass, clean
 //! ```
 //! What only older data can tell (which transactions were aborted, which of their markers are still needed) is
 //! settled by one ascending walk over batch headers, and only in logs that hold transactions: `transactions`.
@@ -21,6 +21,8 @@
 //! - A segment that loses nothing, and is not merged, is left untouched. Kafka writes it again.
 //! - Where a pass begins inside a segment, Kafka can take a committed transaction for an aborted one while it fills
 //!   its map, and keeps records that newer ones have replaced. Here they go.
+//! - An output that outgrows the 2^31 bytes or offsets of a file goes on in a second one. Kafka fails on the bytes, and
+//!   splits segments with too many offsets in a step of its own.
 //! - A v0 or v1 batch that ends the range and loses all its records leaves an empty v2 batch. Kafka fails there.
 //! - A record dated in the future delays nothing (see [`schedule`]).
 //!
@@ -41,6 +43,7 @@ mod pass;
 mod plan;
 pub mod schedule;
 mod source;
+mod split;
 mod transactions;
 mod walk;
 

@@ -7,6 +7,9 @@ use keeplog_engine::{Error, LogOptions, Result};
 use crate::dedup::{BUCKET_BYTES, DedupSet};
 use crate::walk::OP;
 
+/// Bytes of the largest `.log` file that the formats allow.
+const OUTPUT_BYTES_MAX: u32 = i32::MAX as u32;
+
 /// Settings of one pass over one log. Names are Kafka's where Kafka has them. Methods set one value each and return
 /// the options.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +37,9 @@ pub struct CleanOptions {
     pub segment_bytes: u32,
     /// The same for the sizes of their offset indexes, and of their time indexes. Default 10 MiB.
     pub segment_index_bytes: u32,
+    /// An output that grows beyond this goes on in a second file: a batch that is written again can be larger than before.
+    /// Default, and most that a file can hold, 2^31 - 1.
+    pub output_bytes_max: u32,
     /// How long a tombstone stays after the pass that first met it, ms. Default one day.
     pub delete_retention_ms: i64,
     /// A segment is read in pieces of about this many bytes; a larger batch is read whole. Default 512 KiB.
@@ -68,6 +74,7 @@ impl CleanOptions {
         dedupe_keys_max: Option<u64>,
         segment_bytes: u32,
         segment_index_bytes: u32,
+        output_bytes_max: u32,
         delete_retention_ms: i64,
         chunk_bytes: u32,
         batch_bytes_max: usize,
@@ -87,6 +94,7 @@ impl CleanOptions {
             dedupe_keys_max: None,
             segment_bytes: 10 << 20,
             segment_index_bytes: 10 << 20,
+            output_bytes_max: OUTPUT_BYTES_MAX,
             delete_retention_ms: 24 * 60 * 60 * 1000,
             chunk_bytes: 512 << 10,
             batch_bytes_max: 1 << 30,
@@ -130,6 +138,9 @@ impl CleanOptions {
         }
         if self.delete_retention_ms < 0 {
             return refuse(format!("delete_retention_ms = {} is negative", self.delete_retention_ms));
+        }
+        if self.output_bytes_max > OUTPUT_BYTES_MAX {
+            return refuse(format!("output_bytes_max = {}: a file holds at most {OUTPUT_BYTES_MAX} bytes", self.output_bytes_max));
         }
         if self.chunk_bytes == 0 {
             return refuse("chunk_bytes = 0: give at least 1, or leave the default".to_owned());

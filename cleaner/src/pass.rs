@@ -17,6 +17,7 @@ use crate::hash::KeyHasher;
 use crate::options::{CleanOptions, CleanOutcome, CleanReport, Progress, Watch};
 use crate::plan::{DirtyRange, Rules, group};
 use crate::source::LogView;
+use crate::split::split;
 use crate::transactions::LazyTransactions;
 use crate::walk::{OP, Order};
 
@@ -66,15 +67,16 @@ pub(crate) struct GroupOutput {
 }
 
 impl GroupOutput {
-    fn bytes(&self) -> u64 {
+    /// Bytes of the file to be.
+    pub(crate) fn bytes(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.bytes.len() as u64).sum()
     }
 }
 
 /// Where the outputs of a pass go. Dropped before the commit, it leaves nothing behind.
 pub(crate) trait Target {
-    /// Takes the output of the segments `sources` (places in the log, one group). Groups come newest first.
-    fn write(&mut self, sources: Range<usize>, output: GroupOutput) -> Result<()>;
+    /// Takes the outputs, ascending, of the segments `sources` (places in the log, one group). Groups come newest first.
+    fn write(&mut self, sources: Range<usize>, outputs: Vec<GroupOutput>) -> Result<()>;
     /// Puts all outputs in the place of their sources, oldest first.
     fn commit(self: Box<Self>) -> Result<()>;
     /// Whether somebody waits for the segments to be let go.
@@ -169,15 +171,20 @@ impl<'a> Pass<'a> {
         self.expect(sources.iter().map(|source| u64::from(source.size_bytes())).sum());
         for sources in groups.into_iter().rev() {
             let output = self.clean_group(&sources, &mut report)?;
+            let bytes = output.bytes();
             report.segments_before += sources.len();
-            report.segments_after += 1;
-            report.bytes_kept += output.bytes();
-            if !self.is_unchanged(&sources, &output)? {
-                report.bytes_written += output.bytes();
-                self.go_on()?;
-                self.watch.charge(output.bytes());
-                self.target.write(sources, output)?;
+            report.bytes_kept += bytes;
+            if self.is_unchanged(&sources, &output)? {
+                report.segments_after += 1;
+                continue;
             }
+            let last_possible = self.log.next_base(sources.end - 1) - 1;
+            let outputs = split(output, self.options.output_bytes_max, last_possible, &*self.log.sources[sources.start])?;
+            report.segments_after += outputs.len();
+            report.bytes_written += bytes;
+            self.go_on()?;
+            self.watch.charge(bytes);
+            self.target.write(sources, outputs)?;
         }
         if self.may_fill && self.set.is_full() {
             // Perhaps just so; walking forward tells whether another key came when the map was full.

@@ -9,7 +9,7 @@ use crate::options::CleanOptions;
 use crate::source::{LogView, ProducerEnd, Source};
 
 /// Offsets that one output segment can span.
-const OUTPUT_SPAN_MAX: u64 = i32::MAX as u64;
+pub(crate) const OUTPUT_SPAN_MAX: u64 = i32::MAX as u64;
 
 /// The offsets that may be cleaned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

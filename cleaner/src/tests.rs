@@ -3,6 +3,7 @@
 
 pub(crate) mod build;
 mod damage;
+mod field;
 mod kafka;
 mod keys;
 mod liveness;

@@ -70,8 +70,8 @@ impl MemoryLog {
                 }
             }
         };
-        for (sources, output) in written.into_inner().unwrap() {
-            self.segments.splice(sources, [output]);
+        for (sources, outputs) in written.into_inner().unwrap() {
+            self.segments.splice(sources, outputs);
         }
         Ok(report)
     }
@@ -218,16 +218,18 @@ impl File for MemoryFile {
 /// Keeps outputs until they are committed, in the order in which they are to replace: newest first, so that places
 /// of older sources stay right.
 struct MemoryTarget<'a> {
-    outputs: Vec<(Range<usize>, Segment)>,
-    committed: &'a Mutex<Vec<(Range<usize>, Segment)>>,
+    outputs: Vec<(Range<usize>, Vec<Segment>)>,
+    committed: &'a Mutex<Vec<(Range<usize>, Vec<Segment>)>>,
 }
 
 impl Target for MemoryTarget<'_> {
-    fn write(&mut self, sources: Range<usize>, output: GroupOutput) -> Result<()> {
-        let log: Vec<u8> = output.pieces.iter().rev().flat_map(|piece| piece.bytes.iter().copied()).collect();
+    fn write(&mut self, sources: Range<usize>, outputs: Vec<GroupOutput>) -> Result<()> {
         assert!(self.outputs.last().is_none_or(|(newer, _)| sources.end <= newer.start));
-        let segment = Segment { modified_ms: output.modified_ms, aborted: output.aborts, ..Segment::new(output.base_offset, log) };
-        self.outputs.push((sources, segment));
+        let segment = |output: GroupOutput| {
+            let log = output.pieces.iter().rev().flat_map(|piece| piece.bytes.iter().copied()).collect();
+            Segment { modified_ms: output.modified_ms, aborted: output.aborts, ..Segment::new(output.base_offset, log) }
+        };
+        self.outputs.push((sources, outputs.into_iter().map(segment).collect()));
         Ok(())
     }
 

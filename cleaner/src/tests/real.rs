@@ -14,13 +14,13 @@ use crate::clean;
 use crate::options::{CleanOptions, CleanOutcome, Progress, Watch};
 use crate::schedule::{Dirtiness, LogFacts, Rules};
 
-const PATH: &str = "/data/t-0";
+pub(super) const PATH: &str = "/data/t-0";
 
-fn open(storage: &Arc<dyn Storage>) -> Log {
+pub(super) fn open(storage: &Arc<dyn Storage>) -> Log {
     Log::open_with(Arc::clone(storage), Path::new(PATH), LogOptions::new().segment_bytes(4096)).unwrap()
 }
 
-fn empty() -> Arc<dyn Storage> {
+pub(super) fn empty() -> Arc<dyn Storage> {
     let storage = MemoryStorage::new();
     storage.create_dir(Path::new("/data")).unwrap();
     Arc::new(storage)
@@ -39,7 +39,7 @@ fn contents(log: &Log) -> Vec<(u64, Vec<u8>)> {
     log.read_from(log.start_offset()).unwrap().map(|record| record.unwrap()).map(|r| (r.offset(), r.key().unwrap().to_vec())).collect()
 }
 
-fn names(storage: &Arc<dyn Storage>) -> Vec<String> {
+pub(super) fn names(storage: &Arc<dyn Storage>) -> Vec<String> {
     storage.list(Path::new(PATH)).unwrap().into_iter().map(|entry| entry.name).collect()
 }
 

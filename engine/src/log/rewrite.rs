@@ -6,6 +6,10 @@
 //! 3. the sources are renamed to `.deleted`, and the directory is synced: no source may outlast the last `.swap`;
 //! 4. the output gets its final names, and the directory is synced.
 //!
+//! What does not fit one output is several. In step 2 the lowest is renamed last, when the names of the others are
+//! durable: as long as it is `.cleaned`, none of them counts. In step 4 each is durable before the next, from the
+//! lowest up: the range of those that are still `.swap` holds no finished one, which would be taken for a source.
+//!
 //! An open that finds `.cleaned` files forgets them; one that finds `.swap` files finishes (see `recovery`). A
 //! stale `.cleaned` of an earlier failure would make a later `.swap` look unfinished, so all are purged first.
 
@@ -46,6 +50,7 @@ pub struct OutputSegment {
 #[derive(Debug)]
 pub struct SealedOutput {
     base_offset: u64,
+    last_offset: Option<u64>,
     facts: SealedFacts,
 }
 
@@ -100,28 +105,34 @@ impl Rewrite {
         Ok(OutputSegment { log: self.log.clone(), base_offset, path, file, size: 0, last_offset: None, indexes })
     }
 
-    /// Puts `output` in the place of `sources` (adjacent sealed segments, ascending; the output has the base offset of
-    /// the first). Groups must be swapped in ascending order: a tombstone must never vanish while older data that it
-    /// covers can still come back after a crash.
-    #[allow(clippy::needless_pass_by_value)] // an output is used up by its swap
-    pub fn swap(&mut self, sources: &[Arc<Segment>], output: SealedOutput) -> Result<()> {
+    /// Puts `outputs` in the place of `sources` (adjacent sealed segments, ascending; the first output has the base offset
+    /// of the first source, and the offsets of each are below the base of the next). Groups must be swapped in ascending
+    /// order: a tombstone must never vanish while older data that it covers can still come back after a crash.
+    #[allow(clippy::needless_pass_by_value)] // outputs are used up by their swap
+    pub fn swap(&mut self, sources: &[Arc<Segment>], outputs: Vec<SealedOutput>) -> Result<()> {
         let inner = &self.log.inner;
         inner.check_writable("swap segments of")?;
-        self.check_sources(sources, &output)?;
-        inner.swap(sources, &output).map_err(|e| inner.fail(e))
+        self.check_swap(sources, &outputs)?;
+        inner.swap(sources, &outputs).map_err(|e| inner.fail(e))
     }
 
-    fn check_sources(&self, sources: &[Arc<Segment>], output: &SealedOutput) -> Result<()> {
+    fn check_swap(&self, sources: &[Arc<Segment>], outputs: &[SealedOutput]) -> Result<()> {
         let set = self.log.segments();
         let sealed = set.sealed();
         let refuse = |why: &str| Err(Error::invalid("swap segments of", why).at(self.log.path()));
         let Some(first) = sources.first() else { return refuse("there is no source") };
-        if output.base_offset != first.base_offset() {
-            return refuse("the output does not start where its first source does");
+        if outputs.first().is_none_or(|output| output.base_offset != first.base_offset()) {
+            return refuse("no output starts where the first source does");
         }
         let Some(at) = sealed.iter().position(|s| Arc::ptr_eq(s, first)) else { return refuse("a source is not part of the log any more") };
         let adjacent = sealed[at..].iter().zip(sources).filter(|(a, b)| Arc::ptr_eq(a, b)).count() == sources.len();
-        if adjacent { Ok(()) } else { refuse("the sources are not adjacent sealed segments of the log") }
+        if !adjacent {
+            return refuse("the sources are not adjacent sealed segments of the log");
+        }
+        // A sealed segment has another one after it.
+        let ends = outputs[1..].iter().map(|next| next.base_offset).chain([set.all()[at + sources.len()].base_offset()]);
+        let in_order = outputs.iter().zip(ends).all(|(o, end)| o.base_offset < end && o.last_offset.is_none_or(|last| last < end));
+        if in_order { Ok(()) } else { refuse("an output reaches into the next one, or into the segment after its sources") }
     }
 }
 
@@ -193,40 +204,47 @@ impl OutputSegment {
             time_bytes: self.indexes.time.as_bytes().len() as u32,
             largest_timestamp: self.indexes.largest_timestamp(),
         };
-        Ok(SealedOutput { base_offset: self.base_offset, facts })
+        Ok(SealedOutput { base_offset: self.base_offset, last_offset: self.last_offset, facts })
     }
 }
 
 impl Inner {
-    fn swap(&self, sources: &[Arc<Segment>], output: &SealedOutput) -> Result<()> {
-        let SealedOutput { base_offset, facts } = *output;
+    fn swap(&self, sources: &[Arc<Segment>], outputs: &[SealedOutput]) -> Result<()> {
         for source in sources {
             source.hold_open()?;
         }
-        for kind in SEGMENT_FILES {
-            self.place.rename_state(base_offset, kind, FileState::Cleaned, FileState::Swap)?;
+        for (i, output) in outputs.iter().enumerate().rev() {
+            if i == 0 && outputs.len() > 1 {
+                self.place.sync_dir()?;
+            }
+            self.rename_output(output, FileState::Cleaned, FileState::Swap)?;
         }
         self.place.sync_dir()?;
         for source in sources {
             source.retire()?;
         }
         self.place.sync_dir()?;
-        for kind in SEGMENT_FILES {
-            self.place.rename_state(base_offset, kind, FileState::Swap, FileState::Live)?;
+        for output in outputs {
+            self.rename_output(output, FileState::Swap, FileState::Live)?;
+            self.place.sync_dir()?;
         }
-        self.place.sync_dir()?;
-        for source in &sources[1..] {
+        let is_output = |base| outputs.iter().any(|output| output.base_offset == base);
+        for source in sources.iter().filter(|source| !is_output(source.base_offset())) {
             self.place.remove(&self.place.path(source.base_offset(), FileKind::Snapshot, FileState::Live))?;
         }
-        let segment = Arc::new(Segment::sealed(self.place.clone(), base_offset, facts));
-        let (first, last) = (base_offset, sources[sources.len() - 1].base_offset());
-        // A source that was never synced is covered by its output, which is.
+        let (first, last) = (sources[0].base_offset(), sources[sources.len() - 1].base_offset());
+        // A source that was never synced is covered by its outputs, which are.
         self.writer().unsynced.retain(|s| s.base_offset < first || s.base_offset > last);
         self.segments.replace(|now| {
             let before = now.iter().take_while(|s| s.base_offset() < first).cloned();
+            let segments = outputs.iter().map(|output| Arc::new(Segment::sealed(self.place.clone(), output.base_offset, output.facts)));
             let after = now.iter().skip_while(|s| s.base_offset() <= last).cloned();
-            before.chain([segment]).chain(after).collect()
+            before.chain(segments).chain(after).collect()
         });
         Ok(())
+    }
+
+    fn rename_output(&self, output: &SealedOutput, from: FileState, to: FileState) -> Result<()> {
+        SEGMENT_FILES.into_iter().try_for_each(|kind| self.place.rename_state(output.base_offset, kind, from, to))
     }
 }

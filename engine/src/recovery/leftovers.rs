@@ -109,7 +109,11 @@ fn complete_swaps(place: &Place, files: &[FileName], swaps: &[FileName], report:
         // A source must not outlive the `.swap` that says that it is one.
         place.sync_dir()?;
     }
-    for file in swaps {
+    for (i, file) in swaps.iter().enumerate() {
+        if i > 0 && swaps[i - 1].number < file.number {
+            // A finished output must not lie in the range of those that are not: it would be taken for a source.
+            place.sync_dir()?;
+        }
         let path = place.path(file.number, file.kind, FileState::Swap);
         if place.exists(&path) {
             place.rename_state(file.number, file.kind, FileState::Swap, FileState::Live)?;

@@ -3,6 +3,7 @@
 
 mod appending;
 mod durability;
+mod field_rewrites;
 mod reading;
 mod recovering;
 mod support;

@@ -23,7 +23,7 @@ fn halve(log: &Log) {
         }
     }
     let output = output.seal(T0).unwrap();
-    rewrite.swap(&sources, output).unwrap();
+    rewrite.swap(&sources, vec![output]).unwrap();
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn wrong_outputs_and_sources_are_refused() {
     assert!(output.append(&batches[0].bytes).is_err(), "offsets rise");
     assert!(output.append(&batches[2].bytes[..50]).is_err(), "entries are whole");
     let output = output.seal(T0).unwrap();
-    assert!(rewrite.swap(&sealed[1..2], output).is_err(), "not its source");
+    assert!(rewrite.swap(&sealed[1..2], vec![output]).is_err(), "not its source");
 }
 
 /// Every prefix of the renames of a swap, on the files as they were before and after it: an open finds all the old
