@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use keeplog_engine::storage::{File, OpenMode, Storage, read_full_at};
-use keeplog_engine::{Error, ErrorKind, Log, Result, Rewrite, SealedOutput, Segment, SegmentSet};
+use keeplog_engine::{Error, ErrorKind, Log, Result, Rewrite, SealedOutput, Segment};
 use keeplog_index::{AbortedTxn, TxnIndex};
 
 use crate::options::{CleanOptions, CleanReport, Watch};
@@ -66,7 +66,9 @@ pub fn clean(log: &Log, options: &CleanOptions, watch: &dyn Watch) -> Result<Cle
 
 fn attempt(log: &Log, options: &CleanOptions, watch: &dyn Watch, approach: Approach) -> Result<Ran> {
     if options.dry_run {
-        return attempt_on(log, &log.segments(), options, watch, approach, Box::new(NoTarget));
+        let segments = log.segments();
+        let from = segments.position_of(log.start_offset());
+        return attempt_on(log, &segments.all()[from..], options, watch, approach, Box::new(NoTarget));
     }
     let rewrite = log.begin_rewrite()?;
     // From here on no truncation comes in between.
@@ -78,19 +80,22 @@ fn attempt(log: &Log, options: &CleanOptions, watch: &dyn Watch, approach: Appro
         options.first_uncleanable = Some(options.first_uncleanable.map_or(cut, |bound| bound.min(cut)));
     }
     let segments = Arc::clone(rewrite.sources());
-    attempt_on(log, &segments, &options, watch, approach, Box::new(RewriteTarget { log, rewrite, outputs: Vec::new() }))
+    // What lies below the start as a whole is retention's to remove, and nobody's to read.
+    let from = segments.position_of(log.start_offset());
+    let target = RewriteTarget { log, rewrite, from, outputs: Vec::new() };
+    attempt_on(log, &segments.all()[from..], &options, watch, approach, Box::new(target))
 }
 
 fn attempt_on(
     log: &Log,
-    segments: &SegmentSet,
+    segments: &[Arc<Segment>],
     options: &CleanOptions,
     watch: &dyn Watch,
     approach: Approach,
     target: Box<dyn Target + '_>,
 ) -> Result<Ran> {
     let source = |segment: &Arc<Segment>| -> Result<Box<dyn Source>> { Ok(Box::new(LogSource::new(segment, log.storage())?)) };
-    let sources = segments.all().iter().map(source).collect::<Result<Vec<_>>>()?;
+    let sources = segments.iter().map(source).collect::<Result<Vec<_>>>()?;
     let producers = log.active_producers().into_iter().map(|producer| ProducerEnd {
         producer_id: producer.id,
         producer_epoch: producer.epoch,
@@ -142,6 +147,11 @@ impl Source for LogSource {
         self.modified_ms
     }
 
+    fn age_ms(&self) -> i64 {
+        let timestamp = self.segment.largest_timestamp();
+        if (0..=self.storage.now_ms()).contains(&timestamp) { timestamp } else { self.modified_ms }
+    }
+
     fn path(&self) -> &Path {
         &self.path
     }
@@ -178,7 +188,9 @@ impl Source for LogSource {
 struct RewriteTarget<'l> {
     log: &'l Log,
     rewrite: Rewrite,
-    /// With the places of their sources; newest first.
+    /// Place, in the log, of the first segment that the pass was given.
+    from: usize,
+    /// With the places of their sources from there on; newest first.
     outputs: Vec<(Range<usize>, Vec<SealedOutput>)>,
 }
 
@@ -203,7 +215,7 @@ impl Target for RewriteTarget<'_> {
     }
 
     fn commit(self: Box<Self>) -> Result<()> {
-        let Self { log, mut rewrite, outputs } = *self;
+        let Self { log, mut rewrite, from, outputs } = *self;
         let segments = Arc::clone(rewrite.sources());
         // A record goes because a newer one is there: that one must outlast a crash too. Until its own segment is
         // swapped, or if that is left untouched, it may never have been synced. Nor may the offset that this pass came to
@@ -213,7 +225,7 @@ impl Target for RewriteTarget<'_> {
         }
         // Oldest first: a tombstone or an abort marker must not go while older data that it covers can come back.
         for (sources, outputs) in outputs.into_iter().rev() {
-            rewrite.swap(&segments.all()[sources], outputs)?;
+            rewrite.swap(&segments.all()[from..][sources], outputs)?;
         }
         Ok(())
     }

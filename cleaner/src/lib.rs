@@ -23,6 +23,9 @@
 //!   its map, and keeps records that newer ones have replaced. Here they go.
 //! - An output that outgrows the 2^31 bytes or offsets of a file goes on in a second one. Kafka fails on the bytes, and
 //!   splits segments with too many offsets in a step of its own.
+//! - Segments below the start of the log are not read, and where the policy deletes too, segments are merged only within
+//!   one `segment_ms`, so that retention by age can tell their records apart. Kafka's merged segments may never age.
+//! - A log that is dirty again after each pass does not keep the others from theirs (see [`schedule::choose`]).
 //! - A v0 or v1 batch that ends the range and loses all its records leaves an empty v2 batch. Kafka fails there.
 //! - A record dated in the future delays nothing (see [`schedule`]).
 //!

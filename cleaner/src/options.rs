@@ -37,6 +37,10 @@ pub struct CleanOptions {
     pub segment_bytes: u32,
     /// The same for the sizes of their offset indexes, and of their time indexes. Default 10 MiB.
     pub segment_index_bytes: u32,
+    /// Segments are merged only where this many ms divide their ages alike, so that none comes to hold records from further
+    /// apart than the segments before it did: what retention by age needs. Default none; [`CleanOptions::for_log`] sets it
+    /// to `segment_ms` where the policy deletes too.
+    pub merge_window_ms: Option<i64>,
     /// An output that grows beyond this goes on in a second file: a batch that is written again can be larger than before.
     /// Default, and most that a file can hold, 2^31 - 1.
     pub output_bytes_max: u32,
@@ -74,6 +78,7 @@ impl CleanOptions {
         dedupe_keys_max: Option<u64>,
         segment_bytes: u32,
         segment_index_bytes: u32,
+        merge_window_ms: Option<i64>,
         output_bytes_max: u32,
         delete_retention_ms: i64,
         chunk_bytes: u32,
@@ -94,6 +99,7 @@ impl CleanOptions {
             dedupe_keys_max: None,
             segment_bytes: 10 << 20,
             segment_index_bytes: 10 << 20,
+            merge_window_ms: None,
             output_bytes_max: OUTPUT_BYTES_MAX,
             delete_retention_ms: 24 * 60 * 60 * 1000,
             chunk_bytes: 512 << 10,
@@ -109,6 +115,7 @@ impl CleanOptions {
         Self {
             segment_bytes: options.segment_bytes,
             segment_index_bytes: options.segment_index_bytes,
+            merge_window_ms: options.cleanup_policy.deletes().then_some(options.segment_ms),
             delete_retention_ms: options.delete_retention_ms,
             batch_bytes_max: options.decompressed_bytes_max,
             ..Self::new(now_ms)
@@ -138,6 +145,9 @@ impl CleanOptions {
         }
         if self.delete_retention_ms < 0 {
             return refuse(format!("delete_retention_ms = {} is negative", self.delete_retention_ms));
+        }
+        if self.merge_window_ms.is_some_and(|ms| ms < 1) {
+            return refuse(format!("merge_window_ms = {:?}: give at least 1", self.merge_window_ms));
         }
         if self.output_bytes_max > OUTPUT_BYTES_MAX {
             return refuse(format!("output_bytes_max = {}: a file holds at most {OUTPUT_BYTES_MAX} bytes", self.output_bytes_max));

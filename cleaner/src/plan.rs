@@ -96,8 +96,8 @@ impl Rules {
     }
 }
 
-/// Groups the segments below `end` as Kafka does: each group becomes one segment. Ranges are places in `sources`,
-/// ascending. Sizes are those before cleaning; what they shrink to is not known yet.
+/// Groups the segments below `end` as Kafka does: each group becomes one segment, or more if it outgrows that. Ranges are
+/// places in `sources`, ascending. Sizes are those before cleaning; what they shrink to is not known yet.
 pub(crate) fn group(sources: &[Box<dyn Source + '_>], end: u64, range: DirtyRange, options: &CleanOptions) -> Vec<Range<usize>> {
     let count = sources.iter().take_while(|source| source.base_offset() < end).count();
     let mut groups: Vec<Range<usize>> = Vec::new();
@@ -109,7 +109,9 @@ pub(crate) fn group(sources: &[Box<dyn Source + '_>], end: u64, range: DirtyRang
             let last_possible = if i + 1 < count { sources[i + 1].base_offset() } else { range.first_uncleanable } - 1;
             // An empty segment adds no offset that must be reached from the base.
             let in_span = sizes[0] == 0 || last_possible - sources[group.start].base_offset() <= OUTPUT_SPAN_MAX;
-            in_span && (0..3).all(|k| sum[k] + sizes[k] <= limits[k])
+            let in_window =
+                options.merge_window_ms.is_none_or(|ms| source.age_ms().div_euclid(ms) == sources[group.start].age_ms().div_euclid(ms));
+            in_span && in_window && (0..3).all(|k| sum[k] + sizes[k] <= limits[k])
         };
         match groups.last_mut() {
             Some(group) if fits(group) => {

@@ -208,13 +208,43 @@ fn overdue_ms(dirty_sealed: &[SegmentFacts], rules: &Rules, now_ms: i64) -> i64 
     dirty_sealed.iter().filter_map(first).min().map_or(0, |earliest| due_before.saturating_sub(earliest).max(0))
 }
 
+/// How many passes over dirtier logs a log that is worth one lets go first.
+pub const PASSES_WAITED_MAX: u32 = 3;
+
+/// A log that may be cleaned next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    /// How dirty it is.
+    pub dirtiness: Dirtiness,
+    /// Its rules.
+    pub rules: Rules,
+    /// How often another log was chosen since it has been worth a pass.
+    pub passes_waited: u32,
+}
+
+impl Candidate {
+    /// Whether it is worth a pass.
+    #[must_use]
+    pub fn is_eligible(&self) -> bool {
+        self.dirtiness.is_eligible(&self.rules)
+    }
+
+    /// The larger, the sooner: those that have waited long enough by how long, the others by how dirty they are.
+    fn urgency(&self) -> (u32, f64) {
+        let waited = if self.passes_waited < PASSES_WAITED_MAX { 0 } else { self.passes_waited };
+        (waited, self.dirtiness.ratio())
+    }
+}
+
 /// The place, among `logs`, of the one to clean next: the dirtiest of those that are worth a pass, the first of
-/// equals. Logs that are being cleaned, paused, or could not be cleaned are left out by the caller.
+/// equals. One that has let others go first [`PASSES_WAITED_MAX`] times comes before that: a log that is dirty again after
+/// each pass must not keep the others from theirs. Logs that are being cleaned, paused, or could not be cleaned are left
+/// out by the caller.
 #[must_use]
-pub fn choose(logs: &[(Dirtiness, Rules)]) -> Option<usize> {
-    let worth = logs.iter().enumerate().filter(|(_, (dirtiness, rules))| dirtiness.is_eligible(rules));
-    let dirtier = |best: (usize, f64), next: (usize, f64)| if next.1 > best.1 { next } else { best };
-    worth.map(|(i, (dirtiness, _))| (i, dirtiness.ratio())).reduce(dirtier).map(|(i, _)| i)
+pub fn choose(logs: &[Candidate]) -> Option<usize> {
+    let worth = logs.iter().enumerate().filter(|(_, candidate)| candidate.is_eligible());
+    let sooner = |best: (usize, (u32, f64)), next: (usize, (u32, f64))| if next.1 > best.1 { next } else { best };
+    worth.map(|(i, candidate)| (i, candidate.urgency())).reduce(sooner).map(|(i, _)| i)
 }
 
 /// What a failed pass means for its log.

@@ -19,6 +19,8 @@ pub(crate) trait Source: Sync {
     fn time_index_bytes(&self) -> u32;
     /// Modification time of its `.log` file, ms.
     fn modified_ms(&self) -> i64;
+    /// What retention judges its age by, ms: its largest timestamp, if it has one that is not in the future.
+    fn age_ms(&self) -> i64;
     /// Path of its `.log` file, for errors.
     fn path(&self) -> &Path;
     /// Its `.log` file, for reading.

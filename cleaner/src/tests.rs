@@ -4,6 +4,8 @@
 pub(crate) mod build;
 mod damage;
 mod field;
+mod field_indexes;
+mod field_passes;
 mod kafka;
 mod keys;
 mod liveness;

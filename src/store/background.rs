@@ -58,6 +58,8 @@ struct Shared {
     status: Mutex<CleanerStatus>,
     /// When the checkpoints were saved last, on the monotonic clock.
     saved: Mutex<Duration>,
+    /// How many passes over others the logs that are worth one have let go first.
+    waited: Mutex<BTreeMap<TopicPartition, u32>>,
 }
 
 /// Wakes the thread: from the wait that it is in, or else from its next one.
@@ -96,7 +98,13 @@ impl Watch for StopFlag {
 impl Background {
     pub(super) fn start(inner: &Arc<Inner>) -> Result<Self> {
         let saved = Mutex::new(inner.data_dir.storage().monotonic());
-        let shared = Arc::new(Shared { stop: Arc::default(), alarm: Alarm::default(), status: Mutex::default(), saved });
+        let shared = Arc::new(Shared {
+            stop: Arc::default(),
+            alarm: Alarm::default(),
+            status: Mutex::default(),
+            saved,
+            waited: Mutex::default(),
+        });
         let mut thread = None;
         if inner.options.background_thread {
             let worker = Worker { inner: Arc::downgrade(inner), shared: Arc::clone(&shared) };
@@ -120,9 +128,16 @@ impl Background {
         self.shared.status().clone()
     }
 
-    /// A log was opened anew, or is gone: what was known of it holds no more.
-    pub(super) fn forget(&self, name: &TopicPartition) {
+    /// A log was opened anew: it may be cleanable now.
+    pub(super) fn forget_failure(&self, name: &TopicPartition) {
         self.shared.status().uncleanable.remove(name);
+    }
+
+    /// A log is gone.
+    pub(super) fn forget(&self, name: &TopicPartition) {
+        let mut status = self.shared.status();
+        status.uncleanable.remove(name);
+        status.last.remove(name);
     }
 
     pub(super) fn stop_flag(&self) -> StopFlag {
@@ -202,12 +217,22 @@ impl Shared {
         let uncleanable: BTreeSet<_> = self.status().uncleanable.keys().cloned().collect();
         let logs: Vec<_> =
             inner.logs().open.values().filter(|l| !l.needs_reopen() && !uncleanable.contains(l.topic_partition())).cloned().collect();
-        let Some(log) = inner.dirtiest(&logs) else { return false };
+        let next = {
+            let mut waited = self.waited.lock().unwrap_or_else(PoisonError::into_inner); // counts, whole at any time
+            inner.next_to_clean(&logs, &mut waited)
+        };
+        let Some(log) = next else { return false };
         let name = log.topic_partition().clone();
         self.status().cleaning = Some(name.clone());
         let result = inner.clean(&log, &StopFlag(Arc::clone(&self.stop)));
+        // Both locks: what is known of a log that is deleted meanwhile goes with it.
+        let logs = inner.logs();
         let mut status = self.status();
         status.cleaning = None;
+        // Clones of a handle share what it refers to.
+        if !logs.open.get(&name).is_some_and(|open| std::ptr::eq(open.topic_partition(), log.topic_partition())) {
+            return false;
+        }
         match result {
             Ok(report) => {
                 tracing::info!(log = %name, "{report}");

@@ -1,8 +1,9 @@
 //! Which log is cleaned next, and one pass over it with what the store remembers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use keeplog_cleaner::schedule::{Dirtiness, LogFacts, Rules, choose};
+use keeplog_cleaner::schedule::{Candidate, Dirtiness, LogFacts, Rules, choose};
 use keeplog_cleaner::{CleanOptions, CleanOutcome, CleanReport, Watch, clean};
 use keeplog_engine::{DataDir, Error, Log, Result, TopicPartition};
 
@@ -16,20 +17,26 @@ pub fn is_known_compacted(data_dir: &DataDir, name: &TopicPartition) -> bool {
 }
 
 impl Inner {
-    /// The log that is most worth a pass now, if any is.
-    pub(super) fn dirtiest(&self, logs: &[Log]) -> Option<Log> {
+    /// The log that is to be cleaned now, if any is worth it. `waited` says how many passes over others each has let go
+    /// first, and is brought up to date.
+    pub(super) fn next_to_clean(&self, logs: &[Log], waited: &mut BTreeMap<TopicPartition, u32>) -> Option<Log> {
+        let mut known = Vec::new();
         let mut candidates = Vec::new();
-        let mut dirtiness = Vec::new();
         for log in logs.iter().filter(|l| l.options().cleanup_policy.compacts() && self.is_meant(l.topic_partition())) {
             match self.dirtiness(log) {
-                Ok(found) => {
-                    candidates.push(log);
-                    dirtiness.push((found, Rules::from(log.options())));
+                Ok(dirtiness) => {
+                    let passes_waited = waited.get(log.topic_partition()).copied().unwrap_or(0);
+                    known.push(log);
+                    candidates.push(Candidate { dirtiness, rules: Rules::from(log.options()), passes_waited });
                 }
                 Err(error) => tracing::warn!(%error, log = %log.topic_partition(), "its dirty ratio can't be told"),
             }
         }
-        choose(&dirtiness).map(|at| candidates[at].clone())
+        let chosen = choose(&candidates);
+        let others =
+            known.iter().zip(&candidates).enumerate().filter(|(at, (_, candidate))| Some(*at) != chosen && candidate.is_eligible());
+        *waited = others.map(|(_, (log, candidate))| (log.topic_partition().clone(), candidate.passes_waited.saturating_add(1))).collect();
+        chosen.map(|at| known[at].clone())
     }
 
     /// Whether somebody has said, in one way or another, that this log is compacted: see [`Store::open`](crate::Store::open).

@@ -111,7 +111,7 @@ impl Store {
         }
         let log = Log::open_in(&self.inner.data_dir, &name, self.inner.options.of_topic(topic).clone())?;
         logs.failed.remove(&name);
-        self.background.forget(&name);
+        self.background.forget_failure(&name);
         logs.open.insert(name, log.clone());
         Ok(log)
     }

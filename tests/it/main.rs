@@ -3,6 +3,7 @@
 
 mod crash;
 mod field_reports;
+mod field_store;
 mod kill;
 mod offset_store;
 mod store;

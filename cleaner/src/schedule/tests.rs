@@ -89,16 +89,33 @@ fn a_log_is_overdue_by_the_first_batch_of_its_oldest_dirty_segment() {
 
 #[test]
 fn the_dirtiest_eligible_log_is_chosen() {
-    let with = |clean, dirty| (dirtiness(&log(&[(0, clean), (10, dirty), (20, 0)], Some(10), 20)), rules());
+    let candidate = |dirtiness, rules| Candidate { dirtiness, rules, passes_waited: 0 };
+    let with = |clean, dirty| candidate(dirtiness(&log(&[(0, clean), (10, dirty), (20, 0)], Some(10), 20)), rules());
     assert_eq!(choose(&[]), None);
     assert_eq!(choose(&[with(50, 50)]), None, "the ratio must be above the limit");
     assert_eq!(choose(&[with(49, 51), with(10, 90), with(20, 80), with(10, 90)]), Some(1));
     // A ratio of 1 is never exceeded; one of 0 still needs a dirty byte.
     let never = Rules { min_cleanable_dirty_ratio: 1.0, ..rules() };
-    assert_eq!(choose(&[(with(0, 100).0, never)]), None);
+    assert_eq!(choose(&[candidate(with(0, 100).dirtiness, never)]), None);
     let always = Rules { min_cleanable_dirty_ratio: 0.0, ..rules() };
-    assert_eq!(choose(&[(with(100, 0).0, always)]), None);
-    assert_eq!(choose(&[(with(100, 1).0, always)]), Some(0));
+    assert_eq!(choose(&[candidate(with(100, 0).dirtiness, always)]), None);
+    assert_eq!(choose(&[candidate(with(100, 1).dirtiness, always)]), Some(0));
+}
+
+#[test]
+fn b21_a_log_that_is_always_the_dirtiest_does_not_keep_the_others_from_their_pass() {
+    let busy = dirtiness(&log(&[(0, 1), (10, 99), (20, 0)], Some(10), 20));
+    let quiet = dirtiness(&log(&[(0, 49), (10, 51), (20, 0)], Some(10), 20));
+    // Whoever is not chosen waits.
+    let mut logs = [busy, quiet, quiet].map(|dirtiness| Candidate { dirtiness, rules: rules(), passes_waited: 0 });
+    let mut chosen = Vec::new();
+    for _ in 0..12 {
+        let at = choose(&logs).unwrap();
+        chosen.push(at);
+        logs.iter_mut().for_each(|log| log.passes_waited += 1);
+        logs[at].passes_waited = 0;
+    }
+    assert_eq!(chosen, [0, 0, 0, 1, 2, 0, 0, 1, 2, 0, 0, 1]);
 }
 
 #[test]
@@ -116,7 +133,7 @@ fn b09_a_mark_outside_the_log_is_reset_and_reported() {
     facts.start_offset = 2050;
     let d = dirtiness(&facts);
     assert_eq!((d.first_dirty, d.cleanable_bytes), (2050, 0));
-    assert_eq!(choose(&[(d, rules())]), None);
+    assert_eq!(choose(&[Candidate { dirtiness: d, rules: rules(), passes_waited: 0 }]), None);
 
     let d = dirtiness(&log(&[], Some(500), 0));
     assert_eq!((d.first_dirty, d.cleanable_bytes, d.ratio()), (0, 0, 0.0));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use keeplog_engine::record::{BatchSpec, BatchWriter, Codec, Record, TxnResult};
-use keeplog_engine::storage::{Layer, MemoryStorage, OpenMode, Storage, write_all_at};
+use keeplog_engine::storage::{Layer, MemoryStorage, OpenMode, Storage, read_exact_at, write_all_at};
 use keeplog_engine::{Durability, Log, LogOptions, TransactionEnd};
 
 use super::build::T0;
@@ -16,7 +16,7 @@ use crate::options::{CleanOptions, CleanOutcome};
 /// A file system in memory that keeps a copy of itself from before each call that moves names, once it is told to.
 #[derive(Debug)]
 pub(super) struct Disk {
-    memory: MemoryStorage,
+    pub(super) memory: MemoryStorage,
     images: Mutex<Option<Vec<MemoryStorage>>>,
     /// New names of what was renamed, and "sync".
     calls: Mutex<Vec<String>>,
@@ -34,12 +34,12 @@ impl Disk {
         Arc::clone(self) as Arc<dyn Storage>
     }
 
-    fn keep_images(&self) {
+    pub(super) fn keep_images(&self) {
         *self.images.lock().unwrap() = Some(Vec::new());
     }
 
     /// The copies, and what is there now.
-    fn take_images(&self) -> Vec<Arc<dyn Storage>> {
+    pub(super) fn take_images(&self) -> Vec<Arc<dyn Storage>> {
         let images = self.images.lock().unwrap().take().unwrap().into_iter().chain([self.memory.image()]);
         images.map(|image| Arc::new(image) as Arc<dyn Storage>).collect()
     }
@@ -82,6 +82,13 @@ pub(super) fn contents(log: &Log) -> Vec<(u64, String, String)> {
     let text = |bytes: Option<&[u8]>| bytes.map_or("-".to_owned(), |b| String::from_utf8_lossy(b).into_owned());
     let records = log.read_from(log.start_offset()).unwrap().map(Result::unwrap);
     records.map(|r| (r.offset(), text(r.key().map(|k| &k[..])), text(r.value().map(|v| &v[..])))).collect()
+}
+
+pub(super) fn bytes_of(storage: &Arc<dyn Storage>, name: &str) -> Vec<u8> {
+    let file = storage.open(&Path::new(PATH).join(name), OpenMode::Read).unwrap();
+    let mut bytes = vec![0; usize::try_from(file.len().unwrap()).unwrap()];
+    read_exact_at(&*file, &mut bytes, 0).unwrap();
+    bytes
 }
 
 pub(super) fn put_file(storage: &Arc<dyn Storage>, name: &str, bytes: &[u8]) {
@@ -239,4 +246,59 @@ fn a06_the_aborted_transactions_of_a_split_output_are_known_in_each_part() {
     let log = open_with(&storage, LogOptions::new().recovery_full_scan(true));
     assert!(log.recovery_report().is_sound(), "{}", log.recovery_report());
     assert_eq!(log.read_committed_from(0).unwrap().count(), 9);
+}
+
+#[test]
+fn a09_an_emptied_batch_gives_the_time_index_its_own_time_and_no_time_finds_it() {
+    let storage = Disk::empty().as_storage();
+    let log = open(&storage);
+    let spec = BatchSpec { producer_id: 3, producer_epoch: 0, base_sequence: 5, ..BatchSpec::default() };
+    log.append_batch(batch(spec, &[("a", Some("1")), ("b", Some("1"))]), Durability::Buffered).unwrap();
+    log.roll().unwrap();
+    append(&log, &[Record::new("a", "2").timestamp_ms(T0 + 9), Record::new("b", "2").timestamp_ms(T0 + 9)]);
+    log.roll().unwrap();
+    clean(&log, &CleanOptions { segment_bytes: 1, ..CleanOptions::new(T0) }, &()).unwrap();
+    let header = log.batches_from(0).unwrap().next().unwrap().unwrap().header;
+    assert_eq!((header.base_offset, header.last_offset, header.base_sequence, header.count), (0, 1, 5, 0));
+    // As Kafka writes it: the largest time of a segment is that of its batches, with records or without.
+    assert_eq!(bytes_of(&storage, "00000000000000000000.timeindex"), [&(T0 + 1).to_be_bytes()[..], &[0, 0, 0, 1]].concat());
+    assert_eq!(log.find_by_timestamp(T0).unwrap(), Some((2, T0 + 9)));
+}
+
+#[test]
+fn a17_what_stays_of_a_batch_keeps_its_offsets_times_and_headers() {
+    for codec in [Codec::None, Codec::Lz4] {
+        let log = open_with(&Disk::empty().as_storage(), LogOptions::new().compression(codec));
+        let one =
+            |key: &'static str, i: i64| Record::new(key, format!("{i}")).timestamp_ms(T0 - i).header("n", format!("{i}")).header("n", "");
+        append(&log, &[one("k", 1), one("j", 1), one("k", 2), Record::tombstone("j").timestamp_ms(T0 - 7).header("why", "x"), one("k", 3)]);
+        log.roll().unwrap();
+        clean(&log, &CleanOptions::new(T0), &()).unwrap();
+        let left: Vec<_> = log.read_from(0).unwrap().map(Result::unwrap).collect();
+        let headers = |i: usize| left[i].headers().map(|(k, v)| (k.to_vec(), v.unwrap().to_vec())).collect::<Vec<_>>();
+        assert_eq!(left.iter().map(|r| (r.offset(), r.timestamp_ms())).collect::<Vec<_>>(), [(3, T0 - 7), (4, T0 - 3)]);
+        assert_eq!(headers(0), [(b"why".to_vec(), b"x".to_vec())]);
+        assert_eq!(headers(1), [(b"n".to_vec(), b"3".to_vec()), (b"n".to_vec(), Vec::new())]);
+    }
+}
+
+#[test]
+fn a22_a_batch_that_grew_beyond_what_an_append_may_have_is_readable() {
+    let noise: String = (0..20_000_u64).map(|i| format!("{} ", i * i % 9973)).collect();
+    let spec = BatchSpec { codec: Codec::Zstd, level: Some(19), ..BatchSpec::default() };
+    let full = batch(spec, &[("gone", Some("1")), ("k", Some(&noise))]);
+    let storage = Disk::empty().as_storage();
+    let options = LogOptions::new().max_message_bytes(u32::try_from(full.len()).unwrap());
+    let log = open_with(&storage, options.clone());
+    log.append_batch(full.clone(), Durability::Buffered).unwrap();
+    append(&log, &[Record::new("gone", "2")]);
+    log.roll().unwrap();
+    clean(&log, &CleanOptions::for_log(log.options(), T0), &()).unwrap();
+    let size = log.batches_from(0).unwrap().next().unwrap().unwrap().header.size as usize;
+    assert!(size > full.len(), "{size} bytes after {}", full.len());
+    let whole = |log: &Log| contents(log) == [(1, "k".to_owned(), noise.clone()), (2, "gone".to_owned(), "2".to_owned())];
+    assert!(whole(&log));
+    log.close().unwrap();
+    let log = open_with(&storage, options.recovery_full_scan(true));
+    assert!(log.recovery_report().is_sound() && whole(&log), "{}", log.recovery_report());
 }

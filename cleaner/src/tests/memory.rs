@@ -166,6 +166,10 @@ impl Source for MemorySource<'_> {
         self.segment.modified_ms
     }
 
+    fn age_ms(&self) -> i64 {
+        self.segment.modified_ms
+    }
+
     fn path(&self) -> &Path {
         &self.path
     }
