@@ -25,3 +25,28 @@ pub(crate) fn field<const N: usize>(bytes: &[u8], entry: usize, entry_bytes: usi
     let start = entry.checked_mul(entry_bytes)?.checked_add(at)?;
     bytes.get(start..)?.first_chunk().copied()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn d06_lookups_near_the_end_touch_three_pages_at_most_whatever_the_size() {
+        const PAGE_BYTES: usize = 4096;
+        for (len, entry_bytes) in [(0, 8), (1, 8), (2, 8), (511, 8), (513, 12), (1025, 8), (10 << 17, 8), (870_000, 12)] {
+            for border in len - len / 100..=len {
+                let pages = RefCell::new(BTreeSet::new());
+                let found = prefix_len(len, entry_bytes, |i| {
+                    pages.borrow_mut().extend([i * entry_bytes / PAGE_BYTES, (i * entry_bytes + entry_bytes - 1) / PAGE_BYTES]);
+                    i < border
+                });
+                assert_eq!(found, border);
+                let is_warm = border > len.saturating_sub(WARM_BYTES / entry_bytes);
+                assert!(!is_warm || pages.borrow().len() <= 3, "{len} entries, {border}: pages {pages:?}");
+            }
+        }
+    }
+}

@@ -98,13 +98,8 @@ impl Watch for StopFlag {
 impl Background {
     pub(super) fn start(inner: &Arc<Inner>) -> Result<Self> {
         let saved = Mutex::new(inner.data_dir.storage().monotonic());
-        let shared = Arc::new(Shared {
-            stop: Arc::default(),
-            alarm: Alarm::default(),
-            status: Mutex::default(),
-            saved,
-            waited: Mutex::default(),
-        });
+        let shared =
+            Arc::new(Shared { stop: Arc::default(), alarm: Alarm::default(), status: Mutex::default(), saved, waited: Mutex::default() });
         let mut thread = None;
         if inner.options.background_thread {
             let worker = Worker { inner: Arc::downgrade(inner), shared: Arc::clone(&shared) };

@@ -5,13 +5,15 @@
 //! the files of a segment that was taken out of the log are removed when the last of them lets go.
 
 mod build;
+mod sealed;
 
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use keeplog_index::{AbortedTxn, OffsetEntry, OffsetIndex, TimeEntry, TimeIndex, TxnIndex};
+use keeplog_index::{AbortedTxn, OffsetEntry, TimeEntry};
 
 pub(crate) use build::IndexBuilder;
+use sealed::SealedIndexes;
 
 use crate::names::{FileKind, FileName, FileState};
 use crate::scan::{EntryScanner, ScanCause, ScanError};
@@ -99,17 +101,6 @@ enum Indexes {
     Sealed(SealedIndexes),
 }
 
-/// Indexes of a sealed segment, mapped when first asked for.
-#[derive(Debug)]
-struct SealedIndexes {
-    offset: OnceLock<OffsetIndex<Bytes>>,
-    time: OnceLock<TimeIndex<Bytes>>,
-    txn: OnceLock<TxnIndex<Bytes>>,
-    offset_bytes: u32,
-    time_bytes: u32,
-    largest_timestamp: i64,
-}
-
 /// What is known of a sealed segment without reading it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SealedFacts {
@@ -133,21 +124,14 @@ impl Segment {
     }
 
     pub(crate) fn sealed(place: Place, base_offset: u64, facts: SealedFacts) -> Self {
-        let SealedFacts { size, offset_bytes, time_bytes, largest_timestamp } = facts;
+        let indexes = SealedIndexes::new(place.clone(), base_offset, facts);
         Self {
             base_offset,
             place,
             file: OnceLock::new(),
             mapped: OnceLock::new(),
-            size: AtomicU64::new(size),
-            indexes: Indexes::Sealed(SealedIndexes {
-                offset: OnceLock::new(),
-                time: OnceLock::new(),
-                txn: OnceLock::new(),
-                offset_bytes,
-                time_bytes,
-                largest_timestamp,
-            }),
+            size: AtomicU64::new(facts.size),
+            indexes: Indexes::Sealed(indexes),
             retired: AtomicBool::new(false),
         }
     }
@@ -175,7 +159,7 @@ impl Segment {
     pub fn largest_timestamp(&self) -> i64 {
         match &self.indexes {
             Indexes::Active(indexes) => read_lock(indexes).largest_timestamp(),
-            Indexes::Sealed(sealed) => sealed.largest_timestamp,
+            Indexes::Sealed(sealed) => sealed.facts.largest_timestamp,
         }
     }
 
@@ -184,7 +168,7 @@ impl Segment {
     pub fn offset_index_bytes(&self) -> u32 {
         match &self.indexes {
             Indexes::Active(indexes) => read_lock(indexes).offset.as_bytes().len() as u32,
-            Indexes::Sealed(sealed) => sealed.offset_bytes,
+            Indexes::Sealed(sealed) => sealed.facts.offset_bytes,
         }
     }
 
@@ -193,7 +177,7 @@ impl Segment {
     pub fn time_index_bytes(&self) -> u32 {
         match &self.indexes {
             Indexes::Active(indexes) => read_lock(indexes).time.as_bytes().len() as u32,
-            Indexes::Sealed(sealed) => sealed.time_bytes,
+            Indexes::Sealed(sealed) => sealed.facts.time_bytes,
         }
     }
 
@@ -250,7 +234,7 @@ impl Segment {
     pub fn position_for(&self, offset: u64) -> Result<u32> {
         let entry = match &self.indexes {
             Indexes::Active(indexes) => read_lock(indexes).offset.lookup(offset),
-            Indexes::Sealed(sealed) => self.sealed_offset(sealed)?.lookup(offset),
+            Indexes::Sealed(sealed) => sealed.lookup_offset(offset)?,
         };
         if entry.position == 0 || self.leads_to_a_batch(entry)? {
             return Ok(entry.position);
@@ -274,7 +258,7 @@ impl Segment {
     pub fn offset_entries(&self) -> Result<Vec<OffsetEntry>> {
         Ok(match &self.indexes {
             Indexes::Active(indexes) => read_lock(indexes).offset.iter().collect(),
-            Indexes::Sealed(sealed) => self.sealed_offset(sealed)?.iter().collect(),
+            Indexes::Sealed(sealed) => sealed.offset_entries()?,
         })
     }
 
@@ -282,7 +266,7 @@ impl Segment {
     pub(crate) fn time_for(&self, timestamp: i64) -> Result<TimeEntry> {
         Ok(match &self.indexes {
             Indexes::Active(indexes) => read_lock(indexes).time.lookup(timestamp),
-            Indexes::Sealed(sealed) => self.sealed_time(sealed)?.lookup(timestamp),
+            Indexes::Sealed(sealed) => sealed.lookup_time(timestamp)?,
         })
     }
 
@@ -290,7 +274,7 @@ impl Segment {
     pub(crate) fn aborted_in(&self, from: u64, upper: u64, out: &mut Vec<AbortedTxn>) -> Result<bool> {
         let result = match &self.indexes {
             Indexes::Active(indexes) => read_lock(indexes).txn.collect(from, upper, out),
-            Indexes::Sealed(sealed) => self.sealed_txn(sealed)?.collect(from, upper, out),
+            Indexes::Sealed(sealed) => sealed.txn()?.collect(from, upper, out),
         };
         result.map_err(|e| self.index_error(FileKind::TxnIndex, e))
     }
@@ -299,7 +283,7 @@ impl Segment {
     pub(crate) fn aborted_below(&self, offset: u64) -> Result<Vec<AbortedTxn>> {
         let all: std::result::Result<Vec<_>, _> = match &self.indexes {
             Indexes::Active(indexes) => read_lock(indexes).txn.iter().collect(),
-            Indexes::Sealed(sealed) => self.sealed_txn(sealed)?.iter().collect(),
+            Indexes::Sealed(sealed) => sealed.txn()?.iter().collect(),
         };
         let mut all = all.map_err(|e| self.index_error(FileKind::TxnIndex, e))?;
         all.retain(|t| t.last_offset < offset);
@@ -355,9 +339,7 @@ impl Segment {
         let file = self.file()?;
         self.file.get_or_init(|| file);
         if let Indexes::Sealed(sealed) = &self.indexes {
-            self.sealed_offset(sealed)?;
-            self.sealed_time(sealed)?;
-            self.sealed_txn(sealed)?;
+            sealed.hold_open()?;
         }
         Ok(())
     }
@@ -370,41 +352,6 @@ impl Segment {
         }
         self.retired.store(true, Ordering::Release);
         Ok(())
-    }
-
-    fn sealed_offset<'s>(&self, sealed: &'s SealedIndexes) -> Result<&'s OffsetIndex<Bytes>> {
-        load_once(&sealed.offset, || {
-            let bytes = self.map_index(FileKind::OffsetIndex, sealed.offset_bytes)?;
-            OffsetIndex::new(self.base_offset, bytes).map_err(|e| self.index_error(FileKind::OffsetIndex, e))
-        })
-    }
-
-    fn sealed_time<'s>(&self, sealed: &'s SealedIndexes) -> Result<&'s TimeIndex<Bytes>> {
-        load_once(&sealed.time, || {
-            let bytes = self.map_index(FileKind::TimeIndex, sealed.time_bytes)?;
-            TimeIndex::new(self.base_offset, bytes).map_err(|e| self.index_error(FileKind::TimeIndex, e))
-        })
-    }
-
-    fn sealed_txn<'s>(&self, sealed: &'s SealedIndexes) -> Result<&'s TxnIndex<Bytes>> {
-        load_once(&sealed.txn, || {
-            let path = self.place.path(self.base_offset, FileKind::TxnIndex, FileState::Live);
-            let bytes = match self.place.storage.metadata(&path) {
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => Bytes::new(),
-                Err(e) => return Err(Error::io("look at", &path, e)),
-                Ok(found) => self.map_index(FileKind::TxnIndex, u32::try_from(found.len).unwrap_or(u32::MAX))?,
-            };
-            Ok(TxnIndex::new(bytes))
-        })
-    }
-
-    fn map_index(&self, kind: FileKind, len: u32) -> Result<Bytes> {
-        if len == 0 {
-            return Ok(Bytes::new());
-        }
-        let path = self.place.path(self.base_offset, kind, FileState::Live);
-        let file = self.place.storage.open(&path, OpenMode::Read).map_err(|e| Error::io("open", &path, e))?;
-        file.map(u64::from(len)).map_err(|e| Error::io("map", &path, e))
     }
 
     fn index_error(&self, kind: FileKind, cause: keeplog_index::IndexError) -> Error {
@@ -456,19 +403,6 @@ pub(crate) fn write_file(place: &Place, path: &Path, bytes: &[u8]) -> Result<Arc
     let file = place.storage.open(path, OpenMode::CreateNew).map_err(|e| Error::io("create", path, e))?;
     crate::storage::write_all_at(&*file, bytes, 0).map_err(|e| Error::io("write", path, e))?;
     Ok(file)
-}
-
-/// What `cell` holds; if that is nothing yet, what `load` makes of the file that it stands for.
-fn load_once<T>(cell: &OnceLock<T>, load: impl FnOnce() -> Result<T>) -> Result<&T> {
-    if let Some(held) = cell.get() {
-        return Ok(held);
-    }
-    let loaded = load();
-    // If the segment was replaced meanwhile, the name is gone or another file's; its own is held since before that.
-    match cell.get() {
-        Some(held) => Ok(held),
-        None => loaded.map(|loaded| cell.get_or_init(|| loaded)),
-    }
 }
 
 fn read_lock<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {

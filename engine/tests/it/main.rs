@@ -3,6 +3,7 @@
 
 mod appending;
 mod durability;
+mod field_indexes;
 mod field_rewrites;
 mod reading;
 mod recovering;
