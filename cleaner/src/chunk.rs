@@ -331,3 +331,21 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b04_the_buffer_of_a_large_batch_is_given_back_by_the_next_chunk() {
+        let mut chunk = Chunk::default();
+        chunk.begin(0, 64 << 10);
+        assert_eq!(chunk.bytes().len(), 64 << 10);
+        chunk.begin(0, BUFFER_BYTES_KEPT + 1);
+        chunk.area = Vec::with_capacity(BUFFER_BYTES_KEPT + 1);
+        assert!(chunk.buffer.capacity() > BUFFER_BYTES_KEPT);
+        chunk.begin(0, 64 << 10);
+        assert_eq!(chunk.bytes().len(), 64 << 10);
+        assert!(chunk.buffer.capacity() <= BUFFER_BYTES_KEPT && chunk.area.capacity() <= BUFFER_BYTES_KEPT);
+    }
+}

@@ -1,27 +1,21 @@
 //! Field reports about what the cleaner asks of a log.
 
-use std::sync::Arc;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use keeplog_engine::record::{Attributes, BatchHeader, BatchSpec, Record, TxnResult, write_empty};
-use keeplog_engine::storage::{MemoryStorage, Storage};
+use keeplog_engine::storage::{Layer, MemoryStorage, Storage};
 use keeplog_engine::{Durability, ErrorKind, Log, LogOptions, SealedOutput, TransactionEnd};
 
-use crate::support::{T0, all, batch, contents, crash, disk, files, open, path, producer, put, small};
-
-const KINDS: [&str; 3] = ["log", "index", "timeindex"];
-
-fn name(base: u64, kind: &str, suffix: &str) -> String {
-    format!("{base:020}.{kind}{suffix}")
-}
+use crate::support::{LOG, T0, all, batch, crash, disk, files, open, producer, put, small};
 
 /// A hundred records in segments of 4 KiB.
-fn filled(disk: &Arc<MemoryStorage>) -> Log {
-    let log = open(disk, small());
+fn fill(log: &Log) {
     for i in 0..100 {
         log.append(&[Record::new(format!("k{i}"), "v".repeat(100))], Durability::Buffered).unwrap();
     }
     log.sync().unwrap();
-    log
 }
 
 /// Offsets below `end`, of which `cuts` are the first of a further output each.
@@ -39,60 +33,169 @@ fn outputs(log: &Log, rewrite: &keeplog_engine::Rewrite, cuts: &[u64], end: u64)
     bounds.windows(2).map(write).collect()
 }
 
-/// The renames of a swap, in the groups between whose members no sync of the directory stands: the power may fail with
-/// any of a group on the disk, and the rest of it not.
-fn phases(cuts: &[u64], sources: &[u64]) -> Vec<Vec<(String, String)>> {
-    let of = |base: u64, from: &str, to: &str| KINDS.map(|k| (name(base, k, from), name(base, k, to))).to_vec();
-    let mut phases = vec![cuts.iter().rev().flat_map(|&base| of(base, ".cleaned", ".swap")).collect(), of(0, ".cleaned", ".swap")];
-    phases.push(sources.iter().flat_map(|&base| of(base, "", ".deleted")).collect());
-    phases.extend([0].iter().chain(cuts).map(|&base| of(base, ".swap", "")));
-    phases
+/// A file system that writes down what changes the names in the log's directory, until a file is made there.
+#[derive(Debug)]
+struct Recorder {
+    memory: Arc<MemoryStorage>,
+    /// A group for the time between two syncs: the power may fail with any of it on the disk, and the rest not.
+    groups: Mutex<Option<Vec<Vec<Change>>>>,
 }
 
-#[test]
-fn a06_several_outputs_take_the_place_of_their_sources_at_once_wherever_the_power_fails() {
-    let disk = disk();
-    let log = filled(&disk);
-    let before = crash(log.clone(), &disk);
+#[derive(Clone, Debug)]
+enum Change {
+    Rename(PathBuf, PathBuf),
+    Remove(PathBuf),
+}
+
+impl Change {
+    /// Makes the change on `disk`; that it was made before is fine.
+    fn apply(&self, disk: &MemoryStorage) {
+        let _ = match self {
+            Self::Rename(from, to) => disk.rename(from, to),
+            Self::Remove(path) => disk.remove_file(path),
+        };
+    }
+}
+
+impl Recorder {
+    fn over(memory: &Arc<MemoryStorage>) -> Arc<Self> {
+        Arc::new(Self { memory: Arc::clone(memory), groups: Mutex::default() })
+    }
+
+    fn begin(&self) {
+        *self.groups.lock().unwrap() = Some(vec![Vec::new()]);
+    }
+
+    fn end(&self) -> Vec<Vec<Change>> {
+        self.groups.lock().unwrap().take().unwrap_or_default().into_iter().filter(|group| !group.is_empty()).collect()
+    }
+
+    fn note(&self, path: &Path, change: Change) {
+        if let Some(groups) = self.groups.lock().unwrap().as_mut().filter(|_| path.parent() == Some(Path::new(LOG))) {
+            groups.last_mut().unwrap().push(change);
+        }
+    }
+}
+
+impl Layer for Recorder {
+    fn below(&self) -> &dyn Storage {
+        &*self.memory
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let renamed = self.memory.rename(from, to);
+        if renamed.is_ok() {
+            self.note(to, Change::Rename(from.to_owned(), to.to_owned()));
+        }
+        renamed
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        let removed = self.memory.remove_file(path);
+        if removed.is_ok() {
+            self.note(path, Change::Remove(path.to_owned()));
+        }
+        removed
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        if let Some(groups) = self.groups.lock().unwrap().as_mut().filter(|_| dir == Path::new(LOG)) {
+            groups.push(Vec::new());
+        }
+        self.memory.sync_dir(dir)
+    }
+}
+
+/// What a power failure may leave of `groups`, made on copies of `before`: all of some groups and any part of the next.
+fn power_failures(before: &MemoryStorage, groups: &[Vec<Change>], mut check: impl FnMut(&Arc<MemoryStorage>)) {
+    let durable = before.image();
+    for group in groups {
+        assert!(group.len() <= 12, "too many to try: {group:?}");
+        for some in 0..1_u32 << group.len() {
+            let image = Arc::new(durable.image());
+            group.iter().enumerate().filter(|(at, _)| some & (1 << at) != 0).for_each(|(_, change)| change.apply(&image));
+            check(&image);
+        }
+        group.iter().for_each(|change| change.apply(&durable));
+    }
+}
+
+/// A log of which three outputs are to take the place of two sources: the second bears the name of the second source,
+/// the third that of none. The files before the swap, what the swap did, and what is to be read before and after it.
+fn swapped() -> (MemoryStorage, Vec<Vec<Change>>, Contents, Contents) {
+    let memory = disk();
+    let recorder = Recorder::over(&memory);
+    let log = Log::open_with(Arc::clone(&recorder) as Arc<dyn Storage>, Path::new(LOG), small()).unwrap();
+    fill(&log);
     let old = all(&log);
     let bases: Vec<_> = log.segments().all().iter().map(|s| s.base_offset()).collect();
-    // The second output bears the name of the second source, the third one that of no source.
     let cuts = [bases[1], bases[1] + 20];
     let mut rewrite = log.begin_rewrite().unwrap();
     let sources = rewrite.sources().sealed()[..2].to_vec();
     let sealed = outputs(&log, &rewrite, &cuts, bases[2]);
+    let before = memory.image();
+    recorder.begin();
     rewrite.swap(&sources, sealed).unwrap();
-    drop(rewrite);
+    let changes = recorder.end();
     let new = all(&log);
-    assert_eq!(new.len(), 97);
+    assert_eq!((old.len(), new.len()), (100, 97));
     assert_eq!(log.segments().all().iter().map(|s| s.base_offset()).take(4).collect::<Vec<_>>(), [0, cuts[0], cuts[1], bases[2]]);
-    let written: Vec<_> = [0, cuts[0], cuts[1]].map(|base| KINDS.map(|k| contents(&disk, &name(base, k, "")))).to_vec();
+    (before, changes, old, new)
+}
 
-    let image = Arc::new(before.image());
-    for (base, kinds) in [0, cuts[0], cuts[1]].into_iter().zip(&written) {
-        for (kind, bytes) in KINDS.into_iter().zip(kinds) {
-            put(&image, &name(base, kind, ".cleaned"), bytes);
+type Contents = Vec<(u64, String, Option<String>)>;
+
+#[test]
+fn a06_several_outputs_take_the_place_of_their_sources_at_once_wherever_the_power_fails() {
+    let (before, changes, old, new) = swapped();
+    let mut seen = [0, 0];
+    power_failures(&before, &changes, |image| {
+        let log = open(image, small());
+        let is_new = all(&log) == new;
+        assert!(is_new || all(&log) == old);
+        seen[usize::from(is_new)] += 1;
+        assert_eq!((log.recovery_report().damage.len(), log.end_offset()), (0, 100));
+        assert!(files(image).iter().all(|f| !f.contains(".cleaned") && !f.contains(".swap")), "{:?}", files(image));
+    });
+    assert!(seen[0] >= 64 && seen[1] >= 64, "{seen:?}");
+}
+
+#[test]
+fn a06_a_recovery_that_completes_several_outputs_may_be_interrupted_too() {
+    let (before, changes, _, new) = swapped();
+    // All outputs are `.swap`, and the sources are there: from here on a crash completes the swap.
+    let durable = before.image();
+    let is_complete = |disk: &MemoryStorage| files(disk).iter().all(|f| !f.contains(".cleaned"));
+    for change in changes.iter().flatten() {
+        if is_complete(&durable) {
+            break;
         }
+        change.apply(&durable);
     }
-    for (i, phase) in phases(&cuts, &bases[..2]).iter().enumerate() {
-        for some in 0..1_u32 << phase.len() {
-            let image = Arc::new(image.image());
-            let done = phase.iter().enumerate().filter(|(at, _)| some & (1 << at) != 0).map(|(_, step)| step);
-            done.for_each(|(from, to)| image.rename(&path(from), &path(to)).unwrap());
-            let is_swapped = i > 1 || (i == 1 && some + 1 == 1 << phase.len());
-            let log = open(&image, small());
-            assert!(all(&log) == if is_swapped { new.clone() } else { old.clone() }, "phase {i}, renamed: {some:b}");
-            assert_eq!((log.recovery_report().damage.len(), log.end_offset()), (0, 100), "phase {i}, renamed: {some:b}");
-            assert!(files(&image).iter().all(|f| !f.contains(".cleaned") && !f.contains(".swap")), "{:?}", files(&image));
-        }
-        phase.iter().for_each(|(from, to)| image.rename(&path(from), &path(to)).unwrap());
-    }
+    let recorder = Recorder::over(&Arc::new(durable.image()));
+    recorder.begin();
+    drop(Log::open_with(Arc::clone(&recorder) as Arc<dyn Storage>, Path::new(LOG), small()).unwrap());
+    let mut groups = recorder.end();
+    // What follows the renames is the close.
+    let last = groups.iter().rposition(|group| group.iter().any(|c| matches!(c, Change::Rename(from, _) if is_swap(from)))).unwrap();
+    groups.truncate(last + 1);
+    assert!(groups.len() >= 4, "{groups:?}");
+    power_failures(&durable, &groups, |image| {
+        let log = open(image, small());
+        assert!(all(&log) == new);
+        assert_eq!((log.recovery_report().damage.len(), log.end_offset()), (0, 100));
+    });
+}
+
+fn is_swap(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "swap")
 }
 
 #[test]
 fn a06_an_output_that_reaches_into_the_next_is_refused() {
     let disk = disk();
-    let log = filled(&disk);
+    let log = open(&disk, small());
+    fill(&log);
     let end = log.segments().all()[1].base_offset();
     let mut rewrite = log.begin_rewrite().unwrap();
     let sources = rewrite.sources().sealed()[..1].to_vec();
@@ -112,7 +215,7 @@ fn a06_a_log_opens_whose_segment_spans_more_than_an_index_can_hold() {
     let log = open(&disk, small());
     log.close().unwrap();
     let at = |base_offset| batch(BatchSpec { base_offset, ..BatchSpec::default() }, &[("k", Some("v"))]);
-    put(&disk, &name(0, "log", ""), &[at(1), at((1 << 31) + 1)].concat());
+    put(&disk, "00000000000000000000.log", &[at(1), at((1 << 31) + 1)].concat());
     let log = open(&disk, small().recovery_full_scan(true));
     assert!(log.recovery_report().is_sound(), "{}", log.recovery_report());
     assert_eq!(all(&log).iter().map(|r| r.0).collect::<Vec<_>>(), [1, (1 << 31) + 1]);
