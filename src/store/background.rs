@@ -5,14 +5,14 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use keeplog_cleaner::CleanReport;
 use keeplog_cleaner::schedule::AfterFailure;
-use keeplog_cleaner::{CleanReport, Watch};
-use keeplog_engine::sync::atomic::{AtomicBool, Ordering};
 use keeplog_engine::sync::thread::{self, JoinHandle};
 use keeplog_engine::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use keeplog_engine::{Error, ErrorKind, Log, Result, TopicPartition};
 
 use super::Inner;
+use super::pace::{Pace, Paced};
 
 /// What the background cleaner has done and is doing.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +53,7 @@ pub(super) struct Background {
 }
 
 struct Shared {
-    stop: Arc<AtomicBool>,
+    pace: Pace,
     alarm: Alarm,
     status: Mutex<CleanerStatus>,
     /// When the checkpoints were saved last, on the monotonic clock.
@@ -86,20 +86,12 @@ impl Alarm {
     }
 }
 
-/// Stops a pass when the store closes.
-pub(super) struct StopFlag(Arc<AtomicBool>);
-
-impl Watch for StopFlag {
-    fn is_stopped(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-}
-
 impl Background {
     pub(super) fn start(inner: &Arc<Inner>) -> Result<Self> {
-        let saved = Mutex::new(inner.data_dir.storage().monotonic());
-        let shared =
-            Arc::new(Shared { stop: Arc::default(), alarm: Alarm::default(), status: Mutex::default(), saved, waited: Mutex::default() });
+        let now = inner.data_dir.storage().monotonic();
+        let pace = Pace::new(inner.options.log_cleaner_io_max_bytes_per_second, now);
+        let saved = Mutex::new(now);
+        let shared = Arc::new(Shared { pace, alarm: Alarm::default(), status: Mutex::default(), saved, waited: Mutex::default() });
         let mut thread = None;
         if inner.options.background_thread {
             let worker = Worker { inner: Arc::downgrade(inner), shared: Arc::clone(&shared) };
@@ -135,13 +127,13 @@ impl Background {
         status.last.remove(name);
     }
 
-    pub(super) fn stop_flag(&self) -> StopFlag {
-        StopFlag(Arc::clone(&self.shared.stop))
+    pub(super) fn pace(&self) -> &Pace {
+        &self.shared.pace
     }
 
     /// Returns once the thread has ended; a pass under way gives up.
     pub(super) fn stop(&self) {
-        self.shared.stop.store(true, Ordering::Release);
+        self.shared.pace.stop();
         self.wake();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The thread itself may hold the last handle of a store; it can't wait for itself.
@@ -196,7 +188,7 @@ impl Shared {
         if inner.options.log_cleaner_enable {
             cleaned = self.clean_dirtiest(inner);
         }
-        if self.stop.load(Ordering::Acquire) {
+        if self.pace.is_stopped() {
             return None;
         }
         self.housekeep(inner);
@@ -219,7 +211,7 @@ impl Shared {
         let Some(log) = next else { return false };
         let name = log.topic_partition().clone();
         self.status().cleaning = Some(name.clone());
-        let result = inner.clean(&log, &StopFlag(Arc::clone(&self.stop)));
+        let result = inner.clean(&log, &Paced { pace: &self.pace, log: &log });
         // Both locks: what is known of a log that is deleted meanwhile goes with it.
         let logs = inner.logs();
         let mut status = self.status();

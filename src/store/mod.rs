@@ -3,6 +3,7 @@
 mod background;
 mod cleaning;
 mod options;
+mod pace;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,6 +20,7 @@ pub use cleaning::is_known_compacted;
 pub use options::StoreOptions;
 
 use background::Background;
+use pace::Paced;
 
 /// A directory of logs, open for this process alone, with a background cleaner for those that are compacted.
 ///
@@ -151,7 +153,19 @@ impl Store {
     /// # Errors
     /// `InvalidInput` for a log of another store, or one whose `cleanup_policy` does not compact.
     pub fn clean(&self, log: &Log) -> Result<keeplog_cleaner::CleanReport> {
-        self.inner.clean(log, &self.background.stop_flag())
+        self.inner.clean(log, &Paced { pace: self.background.pace(), log })
+    }
+
+    /// Sets how many bytes a second all passes of this store may read and write together, from now on and also for a pass
+    /// under way; `u64::MAX` for no limit. The next open takes
+    /// [`StoreOptions::log_cleaner_io_max_bytes_per_second`] again.
+    ///
+    /// # Errors
+    /// `InvalidInput` for 0.
+    pub fn set_cleaner_rate(&self, bytes_per_second: u64) -> Result<()> {
+        options::check_rate(bytes_per_second)?;
+        self.background.pace().set_rate(bytes_per_second, self.inner.data_dir.storage().monotonic());
+        Ok(())
     }
 
     /// Wakes the background cleaner now instead of at its next turn.

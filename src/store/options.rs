@@ -22,6 +22,9 @@ pub struct StoreOptions {
     /// `log.cleaner.dedupe.buffer.size`: memory of the cleaner's dedup set at most, bytes; default 128 MiB. A pass takes
     /// no more than the dirty records can need.
     pub log_cleaner_dedupe_buffer_size: u64,
+    /// `log.cleaner.io.max.bytes.per.second`: what all passes may read and write together; default no limit.
+    /// [`Store::set_cleaner_rate`](crate::Store::set_cleaner_rate) changes it while the store is open.
+    pub log_cleaner_io_max_bytes_per_second: u64,
     /// `log.flush.offset.checkpoint.interval.ms`: how often recovery points are saved; default 60 s. Less is to be
     /// scanned after a crash if it is shorter.
     pub log_flush_offset_checkpoint_interval_ms: u64,
@@ -36,6 +39,7 @@ impl Default for StoreOptions {
             background_thread: true,
             log_cleaner_backoff_ms: 15_000,
             log_cleaner_dedupe_buffer_size: 128 << 20,
+            log_cleaner_io_max_bytes_per_second: u64::MAX,
             log_flush_offset_checkpoint_interval_ms: 60_000,
         }
     }
@@ -90,6 +94,13 @@ impl StoreOptions {
         self
     }
 
+    /// Sets [`StoreOptions::log_cleaner_io_max_bytes_per_second`](#structfield.log_cleaner_io_max_bytes_per_second).
+    #[must_use]
+    pub fn log_cleaner_io_max_bytes_per_second(mut self, bytes: u64) -> Self {
+        self.log_cleaner_io_max_bytes_per_second = bytes;
+        self
+    }
+
     /// Sets [`StoreOptions::log_flush_offset_checkpoint_interval_ms`](#structfield.log_flush_offset_checkpoint_interval_ms).
     #[must_use]
     pub fn log_flush_offset_checkpoint_interval_ms(mut self, ms: u64) -> Self {
@@ -112,6 +123,15 @@ impl StoreOptions {
         if self.log_cleaner_dedupe_buffer_size < 1024 {
             return Err(Error::invalid("use these store options", "log_cleaner_dedupe_buffer_size must be at least 1024 bytes"));
         }
-        Ok(())
+        check_rate(self.log_cleaner_io_max_bytes_per_second)
     }
+}
+
+/// Refuses a rate at which a pass would never end.
+pub(super) fn check_rate(bytes_per_second: u64) -> Result<()> {
+    if bytes_per_second == 0 {
+        let detail = "log_cleaner_io_max_bytes_per_second must be at least 1; log_cleaner_enable switches the cleaner off";
+        return Err(Error::invalid("use this rate of the cleaner", detail));
+    }
+    Ok(())
 }

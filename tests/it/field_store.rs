@@ -239,3 +239,47 @@ fn b20_an_offsets_log_stays_as_small_as_what_is_committed() {
     offsets.reload().unwrap();
     assert_eq!((before, offsets.list().unwrap().len()), (1000, 1000));
 }
+
+/// A pass that would take years, in a thread of its own; what it came to.
+fn crawling(store: &Store, log: &Log, then: impl FnOnce()) -> Option<keeplog::CleanOutcome> {
+    std::thread::scope(|scope| {
+        let pass = scope.spawn(|| store.clean(log));
+        // Whether the pass has begun by then or not, it must end.
+        std::thread::yield_now();
+        then();
+        pass.join().unwrap().ok().map(|report| report.outcome)
+    })
+}
+
+#[test]
+fn b16_a_pass_under_way_takes_a_new_rate() {
+    let store = open(&disk(), rounds_by_hand().log_cleaner_io_max_bytes_per_second(1));
+    assert_eq!(store.set_cleaner_rate(0).unwrap_err().kind(), ErrorKind::InvalidInput);
+    let log = store.log("t", 0).unwrap();
+    append(&log, 200);
+    log.roll().unwrap();
+    let outcome = crawling(&store, &log, || store.set_cleaner_rate(u64::MAX).unwrap());
+    assert_eq!(outcome, Some(keeplog::CleanOutcome::Cleaned));
+}
+
+#[test]
+fn b17_nothing_waits_for_a_pass_that_is_slowed_down() {
+    for close_store in [true, false] {
+        let disk = disk();
+        let store = open(&disk, rounds_by_hand().log_cleaner_io_max_bytes_per_second(1));
+        let log = store.log("t", 0).unwrap();
+        append(&log, 200);
+        log.roll().unwrap();
+        let end = || if close_store { store.close().unwrap() } else { log.truncate_to(150).unwrap() };
+        let outcome = crawling(&store, &log, || {
+            end();
+            store.close().unwrap();
+        });
+        assert!(matches!(outcome, Some(keeplog::CleanOutcome::Stopped) | None), "{outcome:?}");
+        let names = disk.list(Path::new("/data/t-0")).unwrap();
+        assert!(names.iter().all(|e| !e.name.contains(".cleaned") && !e.name.contains(".swap")), "{names:?}");
+        let store = open(&disk, rounds_by_hand());
+        assert!(store.logs()[0].recovery_report().clean);
+        assert_eq!(store.logs()[0].read_from(0).unwrap().count(), if close_store { 200 } else { 150 });
+    }
+}

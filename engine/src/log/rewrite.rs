@@ -81,6 +81,12 @@ impl Log {
         recovery::purge_cleaned(&self.inner.place)?;
         Ok(rewrite)
     }
+
+    /// Whether somebody (a truncation, a close) waits for a rewrite under way to be dropped.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.inner.rewriting.is_wanted()
+    }
 }
 
 impl Rewrite {

@@ -373,7 +373,8 @@ fn d17_the_time_index_of_a_sealed_segment_ends_with_its_largest_time() {
         let log = open(&disk, options.clone());
         for i in 0..300_i64 {
             let time = T0 + i * 10 - if i % 9 == 0 { 3000 } else { 0 };
-            log.append(&[Record::new("k", "v".repeat(40)).timestamp_ms(time)], Durability::Buffered).unwrap();
+            let records = [time, time - 1].map(|time| Record::new("k", "v".repeat(20)).timestamp_ms(time));
+            log.append(&records, Durability::Buffered).unwrap();
         }
         let check = |log: &Log, disk: &MemoryStorage| {
             assert!(log.segments().sealed().len() > 3, "{:?}", files(disk));
