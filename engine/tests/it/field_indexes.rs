@@ -19,18 +19,28 @@ struct Watched {
     opened: Arc<Mutex<Vec<String>>>,
     bytes_read: Arc<AtomicUsize>,
     fails_syncs_of: Mutex<Option<&'static str>>,
+    /// A write to a log stops in its middle.
+    tears_writes: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
 struct WatchedFile {
     inner: Arc<dyn File>,
-    bytes_read: Arc<AtomicUsize>,
+    /// Of an index.
+    bytes_read: Option<Arc<AtomicUsize>>,
     fails_sync: bool,
+    tears_writes: Arc<AtomicBool>,
 }
 
 impl Watched {
     fn over(memory: &Arc<MemoryStorage>) -> Arc<Self> {
-        Arc::new(Self { memory: Arc::clone(memory), opened: Arc::default(), bytes_read: Arc::default(), fails_syncs_of: Mutex::default() })
+        Arc::new(Self {
+            memory: Arc::clone(memory),
+            opened: Arc::default(),
+            bytes_read: Arc::default(),
+            fails_syncs_of: Mutex::default(),
+            tears_writes: Arc::default(),
+        })
     }
 
     /// Forgets what was counted.
@@ -49,11 +59,11 @@ impl Layer for Watched {
         let inner = self.memory.open(path, mode)?;
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let fails_sync = self.fails_syncs_of.lock().unwrap().is_some_and(|suffix| name.ends_with(suffix));
-        if !name.ends_with("index") {
-            return Ok(inner);
+        let bytes_read = name.ends_with("index").then(|| Arc::clone(&self.bytes_read));
+        if bytes_read.is_some() {
+            self.opened.lock().unwrap().push(name);
         }
-        self.opened.lock().unwrap().push(name);
-        Ok(Arc::new(WatchedFile { inner, bytes_read: Arc::clone(&self.bytes_read), fails_sync }))
+        Ok(Arc::new(WatchedFile { inner, bytes_read, fails_sync, tears_writes: Arc::clone(&self.tears_writes) }))
     }
 }
 
@@ -63,8 +73,18 @@ impl FileLayer for WatchedFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
-        self.bytes_read.fetch_add(buffer.len(), Ordering::Relaxed);
+        if let Some(bytes_read) = &self.bytes_read {
+            bytes_read.fetch_add(buffer.len(), Ordering::Relaxed);
+        }
         self.inner.read_at(buffer, position)
+    }
+
+    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<usize> {
+        match self.tears_writes.load(Ordering::Relaxed) {
+            true if bytes.len() > 10 => self.inner.write_at(&bytes[..10], position),
+            true => Err(io::Error::other("a planned failure")),
+            false => self.inner.write_at(bytes, position),
+        }
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -282,6 +302,25 @@ fn d13_every_entry_leads_to_a_batch_whoever_appends_and_rolls() {
     assert!(check(&open(&image, options.clone())) > 100, "as rebuilt");
     log.close().unwrap();
     assert!(check(&open(&disk, options)) > 100, "as stored");
+}
+
+#[test]
+fn d13_entries_stay_right_behind_a_write_that_failed() {
+    let memory = disk();
+    let disk = Watched::over(&memory);
+    let log = open_on(&disk, small());
+    (0..30).for_each(|i| _ = append(&log, i % 90));
+    disk.tears_writes.store(true, Ordering::Relaxed);
+    let record = [Record::new("k", "torn")];
+    assert_eq!(log.append(&record, Durability::Buffered).unwrap_err().kind(), ErrorKind::Io);
+    disk.tears_writes.store(false, Ordering::Relaxed);
+    assert_eq!(log.append(&record, Durability::Buffered).unwrap_err().kind(), ErrorKind::Poisoned);
+    drop(log);
+    let log = open(&memory, small());
+    (30..60).for_each(|i| assert_eq!(append(&log, i % 90), i as u64));
+    log.roll().unwrap();
+    assert!(log.segments().all().iter().map(|segment| check_entries(segment)).sum::<usize>() > 10);
+    assert_eq!(all(&log).len(), 60);
 }
 
 #[test]
