@@ -83,12 +83,15 @@ pub struct DataDir {
     written: Mutex<Written>,
 }
 
+/// The lock that a broker respects, and that of the directory itself.
+type Owned = [Box<dyn FileLock>; 2];
+
 #[derive(Debug)]
 struct State {
     /// Set when closing begins: from then on nothing is opened and nothing is written any more but by the close itself.
     closed: bool,
     /// Given up at the end of the close.
-    lock: Option<Box<dyn FileLock>>,
+    lock: Option<Owned>,
     partitions: BTreeMap<TopicPartition, Use>,
     foreign: Vec<Foreign>,
     offsets: [OffsetMap; 4],
@@ -429,9 +432,10 @@ impl DataDir {
     }
 }
 
-fn take_lock(storage: &dyn Storage, dir: &Path) -> Result<Box<dyn FileLock>> {
+fn take_lock(storage: &dyn Storage, dir: &Path) -> Result<Owned> {
     let path = dir.join(LOCK);
-    storage.lock(&path).map_err(|e| match e.kind() {
+    let locks = || Ok([storage.lock(&path)?, storage.lock_dir(dir)?]);
+    locks().map_err(|e: io::Error| match e.kind() {
         io::ErrorKind::WouldBlock => {
             let detail = "another process or handle owns the data directory (a Store serves all logs of one)";
             Error::new(ErrorKind::Locked, "lock", detail).at(&path)

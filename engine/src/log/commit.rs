@@ -138,11 +138,24 @@ impl Inner {
                 progress.synced_offset = progress.synced_offset.max(synced.end_offset);
                 // Under the lock that a truncation lowers it under, so that it can't end above.
                 self.lease.set_recovery_point(synced.data_end);
+                if self.owns_data_dir && !synced.sealed.is_empty() {
+                    drop(progress);
+                    self.save_recovery_point();
+                    progress = self.sync.progress.lock().unwrap_or_else(PoisonError::into_inner);
+                }
                 if synced.end_offset < offset {
                     // `offset` was read while a truncation was under way that had been counted already.
                     return Ok(Synced::Overtaken);
                 }
             }
+        }
+    }
+
+    /// A log by itself has nobody who saves its recovery point from time to time: it does so with every segment, so that
+    /// an open after a crash need not read more than that.
+    fn save_recovery_point(&self) {
+        if let Err(error) = self.data_dir.write_checkpoints() {
+            tracing::warn!(%error, "the recovery point was not saved; an open after a crash reads more");
         }
     }
 

@@ -54,6 +54,8 @@ pub(crate) enum Broken {
     Malformed(DecodeError),
     /// Its offsets do not rise above those before it, which end at `after`.
     OffsetsGoBack { base_offset: u64, last_offset: u64, after: u64 },
+    /// Its offsets lie behind those of the batch that follows it, which fits what is before it: after `after` comes `next`.
+    OffsetsJump { base_offset: u64, after: u64, next: u64 },
     /// Its offsets lie below the segment's own.
     BelowBase { last_offset: u64, base: u64 },
     /// Its offsets lie outside what this file may hold.
@@ -66,7 +68,9 @@ impl Broken {
         match self {
             Self::Torn(_) | Self::Checksum(_) => true,
             Self::OffsetsGoBack { last_offset, after, .. } => last_offset <= after,
-            Self::UnknownMagic(_) | Self::Malformed(_) | Self::BelowBase { .. } | Self::OffsetOutside { .. } => false,
+            Self::UnknownMagic(_) | Self::Malformed(_) | Self::OffsetsJump { .. } | Self::BelowBase { .. } | Self::OffsetOutside { .. } => {
+                false
+            }
         }
     }
 
@@ -89,6 +93,9 @@ impl Broken {
             Self::Torn(cause) | Self::Checksum(cause) | Self::UnknownMagic(cause) | Self::Malformed(cause) => cause.to_string(),
             Self::OffsetsGoBack { base_offset, after, .. } => {
                 format!("offset {base_offset} was there before: the batch before it ends at {after}")
+            }
+            Self::OffsetsJump { base_offset, after, next } => {
+                format!("offset {base_offset} can't be right: the batch before it ends at {after}, the one behind it begins at {next}")
             }
             Self::BelowBase { last_offset, base } => format!("offset {last_offset} does not belong into this file, which begins at {base}"),
             Self::OffsetOutside { last_offset, limit } => {
@@ -150,6 +157,7 @@ mod tests {
             Broken::Malformed(cause),
             Broken::OffsetsGoBack { base_offset: 1, last_offset: 1, after: 2 },
             Broken::OffsetsGoBack { base_offset: 1, last_offset: 3, after: 2 },
+            Broken::OffsetsJump { base_offset: 9, after: 1, next: 2 },
             Broken::BelowBase { last_offset: 1, base: 2 },
             Broken::OffsetOutside { last_offset: 1, limit: 1 },
         ];

@@ -14,6 +14,7 @@ mod open;
 mod report;
 mod resync;
 mod scan_segment;
+mod settle;
 mod state;
 
 pub(crate) use indexes::rebuild_indexes;

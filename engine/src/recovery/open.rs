@@ -10,7 +10,8 @@ use super::cases::{Action, Location, Zone, decide};
 use super::indexes::{indexes_reach, read_index, replace_index_files};
 use super::leftovers;
 use super::report::{Cut, Damage, Rebuilt, RecoveryReport};
-use super::scan_segment::{self, BrokenAt, Context, Scanned};
+use super::scan_segment::{self, BrokenAt, Context, Jump, Scanned};
+use super::settle;
 use super::state;
 use crate::checkpoint::LeaderEpochs;
 use crate::config::{LogOptions, RecoveryMode};
@@ -67,6 +68,7 @@ pub(crate) fn open(place: &Place, options: &LogOptions, input: Input) -> Result<
     };
     leftovers::tidy(place, &mut recovery.report)?;
     recovery.load()?;
+    recovery.settle()?;
     recovery.recover()?;
     recovery.finish()
 }
@@ -97,6 +99,18 @@ pub(super) struct Loaded {
 }
 
 impl Recovery<'_> {
+    /// Makes what is about to be judged as durable as it looks.
+    fn settle(&mut self) -> Result<()> {
+        let Input { clean: false, recovery_point, .. } = self.input else { return Ok(()) };
+        for at in 0..self.segments.len() {
+            let reaches_above = self.segments.get(at + 1).is_none_or(|next| next.segment.base_offset() > recovery_point);
+            if reaches_above {
+                self.report.bytes_settled += settle::settle(&*self.place.storage, &self.segments[at].segment, recovery_point)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Reads what must be read: everything from the recovery point on, and segments whose indexes can't be trusted.
     fn recover(&mut self) -> Result<()> {
         let Some(last) = self.segments.len().checked_sub(1) else { return Ok(()) };
@@ -221,14 +235,27 @@ impl Recovery<'_> {
         let file = segment.file()?;
         // Where the log would be cut at the first damage, nothing behind it counts.
         let may_be_cut = last || (self.options.recovery_mode == RecoveryMode::Salvage && limit > self.input.recovery_point);
-        let epochs = &mut self.epochs;
-        let context = Context { options: self.options, limit, next_offset: next_offset.max(base), producers, epochs, go_on: !may_be_cut };
-        let scanned = scan_segment::scan(&*file, base, segment.size_bytes(), context).map_err(|e| Error::io("read", &segment.path(), e))?;
+        let before = last.then(|| (producers.clone(), self.epochs.clone()));
+        let scan = |epochs: &mut LeaderEpochs, producers: &mut ProducerStates, wrong| {
+            let next_offset = next_offset.max(base);
+            let context = Context { options: self.options, limit, next_offset, producers, epochs, go_on: !may_be_cut, wrong };
+            scan_segment::scan(&*file, base, segment.size_bytes(), context).map_err(|e| Error::io("read", &segment.path(), e))
+        };
+        let mut scanned = scan(&mut self.epochs, producers, None)?;
+        if let (Some(wrong), Some((producers_before, epochs_before))) = (scanned.wrong_jump(), before) {
+            (*producers, self.epochs) = (producers_before, epochs_before);
+            scanned = scan(&mut self.epochs, producers, Some(wrong))?;
+        }
         self.report.segments_scanned += 1;
         self.report.bytes_scanned += segment.size_bytes();
         let mut size = segment.size_bytes();
         for broken in &scanned.broken {
             size = self.act(at, broken, size)?;
+        }
+        if let Some(Jump { from, to, position }) = scanned.jump.filter(|_| last && !self.options.cleanup_policy.compacts()) {
+            let what = "of a log that is not compacted only a follower's may, or a flipped bit: no checksum covers them";
+            let file = file_name(base, FileKind::Log);
+            self.report.notes.push(format!("{file}: at byte {position} offsets jump from {from} to {to}: {what}"));
         }
         let next_offset = scanned.next_offset;
         if scanned.broken.is_empty() && !last {
@@ -298,6 +325,11 @@ impl Recovery<'_> {
         let (base, size) = (last.base_offset(), last.size_bytes());
         let path = last.path();
         let file = self.place.storage.open(&path, OpenMode::Write).map_err(|e| Error::io("open", &path, e))?;
+        let on_disk = file.len().map_err(|e| Error::io(OP, &path, e))?;
+        if on_disk != size && !self.report.read_only {
+            let detail = format!("the file has {on_disk} bytes, and recovery left {size}: somebody else writes to it");
+            return Err(Error::corrupt(OP, &path, size, detail));
+        }
         let active = Arc::new(Segment::active(self.place.clone(), base, Arc::clone(&file), size, indexes));
         let at = all.len() - 1;
         all[at] = Arc::clone(&active);

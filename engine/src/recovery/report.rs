@@ -60,6 +60,8 @@ pub struct RecoveryReport {
     pub segments_scanned: usize,
     /// Bytes read for that.
     pub bytes_scanned: u64,
+    /// Bytes from the recovery point on, written anew and synced before they were judged.
+    pub bytes_settled: u64,
     /// Tails cut.
     pub cuts: Vec<Cut>,
     /// Indexes made anew.

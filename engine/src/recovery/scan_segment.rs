@@ -23,6 +23,8 @@ pub(super) struct Context<'a> {
     pub(super) epochs: &'a mut LeaderEpochs,
     /// Whether to look for sound batches behind a broken one.
     pub(super) go_on: bool,
+    /// A batch that is known to be broken, and how.
+    pub(super) wrong: Option<(u64, Broken)>,
 }
 
 /// A batch that can't be accepted.
@@ -45,6 +47,31 @@ pub(super) struct Scanned {
     pub(super) next_offset: u64,
     pub(super) first_timestamp: Option<i64>,
     pub(super) broken: Vec<BrokenAt>,
+    /// Where offsets jump last, between batches that are sound.
+    pub(super) jump: Option<Jump>,
+}
+
+/// A gap between the offsets of two batches: the cleaner makes them, and a flipped bit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Jump {
+    pub(super) position: u64,
+    /// What the next offset was.
+    pub(super) from: u64,
+    pub(super) to: u64,
+}
+
+impl Scanned {
+    /// The batch whose offset jumped, if what comes behind it shows that it is the one that is wrong.
+    pub(super) fn wrong_jump(&self) -> Option<(u64, Broken)> {
+        let (jump, found) = (self.jump?, self.broken.first()?);
+        match found.broken {
+            Broken::OffsetsGoBack { base_offset: next, .. } if next >= jump.from => {
+                let broken = Broken::OffsetsJump { base_offset: jump.to, after: jump.from.saturating_sub(1), next };
+                Some((jump.position, broken))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Scans `file[..len]`, the segment of `base`.
@@ -61,6 +88,7 @@ pub(super) fn scan<'a>(file: &'a dyn File, base: u64, len: u64, context: Context
             next_offset: context.next_offset.max(base),
             first_timestamp: None,
             broken: Vec::new(),
+            jump: None,
         },
         found_behind: None,
         context,
@@ -150,6 +178,9 @@ impl Walk<'_> {
     fn check(&mut self, entry: &Entry<'_>) -> Result<Option<crate::producers::Marker>, Broken> {
         let header = &entry.header;
         header.verify_crc(entry.bytes).map_err(Broken::of)?;
+        if let Some((_, broken)) = self.context.wrong.filter(|(position, _)| *position == entry.position) {
+            return Err(broken);
+        }
         let (base_offset, last_offset) = (header.base_offset, header.last_offset);
         if base_offset < self.base {
             return Err(Broken::BelowBase { last_offset, base: self.base });
@@ -177,6 +208,9 @@ impl Walk<'_> {
         let latest = self.context.epochs.latest().map_or(-1, |latest| i64::from(latest.epoch));
         if header.magic == 2 && i64::from(header.leader_epoch) > latest {
             self.context.epochs.assign(header.leader_epoch, header.base_offset);
+        }
+        if scanned.first_timestamp.is_some() && header.base_offset > scanned.next_offset {
+            scanned.jump = Some(Jump { position: entry.position, from: scanned.next_offset, to: header.base_offset });
         }
         scanned.first_timestamp.get_or_insert(header.max_timestamp);
         scanned.next_offset = header.next_offset();

@@ -65,6 +65,11 @@ pub trait Layer: Send + Sync + Debug {
         self.below().lock(path)
     }
 
+    /// See [`Storage::lock_dir`].
+    fn lock_dir(&self, dir: &Path) -> io::Result<Box<dyn FileLock>> {
+        self.below().lock_dir(dir)
+    }
+
     /// See [`Storage::canonicalize`].
     fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
         self.below().canonicalize(path)
@@ -120,6 +125,10 @@ impl<T: Layer> Storage for T {
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
         Layer::lock(self, path)
+    }
+
+    fn lock_dir(&self, dir: &Path) -> io::Result<Box<dyn FileLock>> {
+        Layer::lock_dir(self, dir)
     }
 
     fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {

@@ -5,8 +5,11 @@
 //! A plain record lock belongs to the process: a second handle of the same process would be let in, and closing
 //! any handle on the file would give the lock away. Linux has record locks that belong to the open file instead
 //! and conflict with the plain ones; elsewhere a table of this process stands in for that.
+//!
+//! A lock on a file says nothing any more once a copy has taken its name. Nobody puts another directory in the place of
+//! the one that is open: so that is locked too, by `flock`, which a broker neither takes nor minds.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -16,7 +19,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
 use super::FileLock;
-use super::real::open_regular;
+use super::real::{open_dir, open_regular};
 
 #[cfg(target_os = "linux")]
 pub(super) use of_open_file::exclusive;
@@ -103,6 +106,27 @@ pub(super) mod of_process {
 
     fn held() -> MutexGuard<'static, BTreeSet<Identity>> {
         HELD.lock().unwrap_or_else(PoisonError::into_inner) // a set is whole between any two of its calls
+    }
+}
+
+#[derive(Debug)]
+struct DirLock(File);
+
+impl FileLock for DirLock {}
+
+impl Drop for DirLock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock(); // closing does the same, unless a child still shares it
+    }
+}
+
+pub(super) fn directory(dir: &Path) -> io::Result<Box<dyn FileLock>> {
+    let opened = open_dir(dir)?;
+    match opened.try_lock() {
+        Ok(()) => Ok(Box::new(DirLock(opened))),
+        Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+        // Some network file systems lock files only: there the lock file is all there is.
+        Err(TryLockError::Error(_)) => Ok(Box::new(super::NoLock)),
     }
 }
 

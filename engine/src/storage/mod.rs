@@ -94,6 +94,12 @@ pub trait Storage: Send + Sync + Debug {
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Takes the exclusive inter-process lock on `path` (created if missing). `WouldBlock` if somebody holds it.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>>;
+    /// Keeps other handles that ask for the same out of `dir`, where the system can: a lock file says nothing any more once
+    /// somebody has put another file in its place. `WouldBlock` if somebody is in.
+    fn lock_dir(&self, dir: &Path) -> io::Result<Box<dyn FileLock>> {
+        let _ = dir;
+        Ok(Box::new(NoLock))
+    }
     /// The absolute path without links, dots or double slashes.
     fn canonicalize(&self, path: &Path) -> io::Result<PathBuf>;
     /// Wall clock, ms since the Unix epoch.
@@ -126,6 +132,11 @@ pub trait File: Send + Sync + Debug {
 
 /// Held while a directory is owned; released when dropped.
 pub trait FileLock: Send + Sync + Debug {}
+
+#[derive(Debug)]
+struct NoLock;
+
+impl FileLock for NoLock {}
 
 /// Fills `buffer` from `position`, or fails with `UnexpectedEof`.
 pub fn read_exact_at(file: &dyn File, mut buffer: &mut [u8], mut position: u64) -> io::Result<()> {

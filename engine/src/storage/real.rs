@@ -107,8 +107,7 @@ impl Storage for RealStorage {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        let opened = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NONBLOCK).open(dir)?;
-        match opened.sync_all() {
+        match open_dir(dir)?.sync_all() {
             // Some file systems have no such call: their names are as durable as they get.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOTSUP)) => Ok(()),
             other => other,
@@ -117,6 +116,10 @@ impl Storage for RealStorage {
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
         lock::exclusive(path)
+    }
+
+    fn lock_dir(&self, dir: &Path) -> io::Result<Box<dyn FileLock>> {
+        lock::directory(dir)
     }
 
     fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
@@ -177,9 +180,9 @@ impl File for RealFile {
 #[allow(unsafe_code)]
 fn map_shared(file: &fs::File, len: usize) -> io::Result<Mmap> {
     // SAFETY: the bytes behind the map must not change and must not go away while it lives. That is the contract
-    // of `File::map`, and the engine keeps it: only sealed segments are mapped, a sealed segment is never written
-    // or cut in place but replaced by renaming a new file over it (the old one lives on until it is unmapped), and
-    // the lock on the data directory keeps other engines and brokers out. `len` was checked against the file.
+    // of `File::map`, and the engine keeps it: only sealed segments are mapped, a sealed segment is never cut
+    // in place and never written but with the bytes that it holds, it is replaced by renaming a new file over it (the
+    // old one lives on until it is unmapped), and the lock on the data directory keeps other engines and brokers out. `len` was checked against the file.
     unsafe { MmapOptions::new().len(len).map(file) }
 }
 
@@ -195,6 +198,10 @@ pub(super) fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result
         EntryKind::Directory => Err(io::ErrorKind::IsADirectory.into()),
         EntryKind::Other => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
     }
+}
+
+pub(super) fn open_dir(dir: &Path) -> io::Result<fs::File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NONBLOCK).open(dir)
 }
 
 fn kind_of(file_type: FileType) -> EntryKind {

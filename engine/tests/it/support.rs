@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use keeplog_engine::record::{BatchSpec, BatchWriter, StoredRecord};
+use keeplog_engine::record::{BatchSpec, BatchWriter, Record, StoredRecord};
 use keeplog_engine::storage::{File, MemoryStorage, OpenMode, Storage, read_exact_at, write_all_at};
-use keeplog_engine::{Log, LogOptions};
+use keeplog_engine::{Durability, Log, LogOptions};
 
 pub(crate) const T0: i64 = 1_760_000_000_000;
 pub(crate) const LOG: &str = "/data/t-0";
@@ -82,4 +82,25 @@ pub(crate) fn crash(log: Log, disk: &MemoryStorage) -> Arc<MemoryStorage> {
     let image = Arc::new(disk.image());
     drop(log);
     image
+}
+
+pub(crate) fn open_on(storage: &Arc<crate::shim::Shim>, options: LogOptions) -> keeplog_engine::Result<Log> {
+    Log::open_with(Arc::clone(storage) as Arc<dyn Storage>, Path::new(LOG), options)
+}
+
+pub(crate) fn append(log: &Log, value: &str) -> keeplog_engine::Result<u64> {
+    log.append(&[Record::new("k", value.to_owned()).timestamp_ms(T0)], Durability::Buffered).map(|placed| placed.base_offset)
+}
+
+pub(crate) fn append_synced(log: &Log, value: &str) -> keeplog_engine::Result<u64> {
+    log.append(&[Record::new("k", value.to_owned()).timestamp_ms(T0)], Durability::Synced).map(|placed| placed.base_offset)
+}
+
+pub(crate) fn values(log: &Log) -> Vec<String> {
+    all(log).into_iter().map(|(_, _, value)| value.unwrap()).collect()
+}
+
+pub(crate) fn put_data(disk: &MemoryStorage, name: &str, bytes: &[u8]) {
+    let file = disk.open(&Path::new("/data").join(name), OpenMode::Truncate).unwrap();
+    write_all_at(&*file, bytes, 0).unwrap();
 }
