@@ -63,14 +63,14 @@ fn c15_indexes_of_any_contents_are_rebuilt_and_lookups_equal_a_search() {
         let far = {
             let mut bytes = good.clone();
             if let Some(b) = bytes.len().checked_sub(entry).map(|at| &mut bytes[at..]) {
-                b.fill(0x7f)
+                b.fill(0x7f);
             };
             bytes
         };
         let swapped = {
             let mut bytes = good.clone();
             if bytes.len() >= 2 * entry {
-                bytes.rotate_left(entry)
+                bytes.rotate_left(entry);
             };
             bytes
         };
