@@ -93,6 +93,13 @@ impl Error {
         Self::new(kind, op, "").at(path).caused_by(cause)
     }
 
+    /// The same error as one of another kind.
+    #[must_use]
+    pub(crate) fn of_kind(mut self, kind: ErrorKind) -> Self {
+        self.0.kind = kind;
+        self
+    }
+
     /// Adds the file or directory concerned.
     #[must_use]
     pub fn at(mut self, path: &Path) -> Self {

@@ -202,14 +202,25 @@ impl Inner {
         if header.is_transactional() && !header.has_producer() {
             return Err(self.refuse("a transactional batch needs a producer id"));
         }
-        if header.has_producer() && header.producer_epoch < 0 {
-            return Err(self.refuse("a batch with a producer id needs a producer epoch"));
+        if header.has_producer() && (header.producer_epoch < 0 || header.base_sequence < 0) {
+            return Err(self.refuse("a batch with a producer id needs a producer epoch and a sequence number"));
         }
         let mut decoder = Decoder::new(self.options.decompressed_bytes_max);
+        let mut max_timestamp = -1;
         for record in decoder.records(batch).map_err(malformed)? {
-            if record.map_err(malformed)?.key.is_none() && self.options.cleanup_policy.compacts() {
+            let record = record.map_err(malformed)?;
+            if record.key.is_none() && self.options.cleanup_policy.compacts() {
                 return Err(self.refuse("a compacted log takes no record without a key"));
             }
+            if record.timestamp < -1 {
+                return Err(self.refuse(format!("a timestamp is -1 for none, or not negative: {}", record.timestamp)));
+            }
+            max_timestamp = max_timestamp.max(record.timestamp);
+        }
+        // Retention and lookups by time go by it, and no one looks into the records again.
+        if header.max_timestamp != max_timestamp {
+            let stored = header.max_timestamp;
+            return Err(self.refuse(format!("the largest timestamp of the batch is {stored}, of its records {max_timestamp}")));
         }
         Ok(())
     }
@@ -228,6 +239,10 @@ impl Inner {
                 malformed(record::DecodeError::Truncated { needed: u64::from(header.size), available: rest.len() as u64 })
             })?;
             header.verify_crc(bytes).map_err(malformed)?;
+            // What was cleaned has fewer records than offsets, nothing has more.
+            if i64::from(header.count) > (header.last_offset - header.base_offset) as i64 + 1 {
+                return Err(self.refuse(format!("entry at byte {position} of the input: it has more records than offsets")));
+            }
             if incoming.last().is_some_and(|last| header.base_offset <= last.header.last_offset) {
                 return Err(self.refuse(format!("offset {} does not rise above the entry before it", header.base_offset)));
             }

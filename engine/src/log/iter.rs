@@ -12,7 +12,7 @@ use crate::record::{BatchHeader, ControlType, DecodeError, Decoder, HEADER_V2_BY
 use crate::segment::Segment;
 use crate::segment_set::SegmentSet;
 use crate::storage::read_full_at;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// Bytes of the active segment that are read at a time.
 const WINDOW_BYTES: u64 = 1 << 20;
@@ -91,14 +91,26 @@ impl Batches {
 
     fn entry(&mut self, segment: &Segment) -> Result<StoredBatch> {
         let position = self.position;
-        let header =
-            BatchHeader::parse(&self.bytes_at(segment, HEADER_V2_BYTES as u64)?).map_err(|e| damage(&self.set, segment, position, e))?;
+        let head = self.bytes_at(segment, HEADER_V2_BYTES as u64)?;
+        let header = match BatchHeader::parse(&head) {
+            Ok(header) => header,
+            Err(cause) => {
+                let is_newer = matches!(cause, DecodeError::Magic(_)) && self.is_sound_but_for_magic(segment, &head)?;
+                let error = damage(&self.set, segment, position, cause);
+                return Err(if is_newer { error.of_kind(ErrorKind::Unsupported) } else { error });
+            }
+        };
         let needed = u64::from(header.size);
         let bytes = self.bytes_at(segment, needed)?;
         if (bytes.len() as u64) < needed {
             return Err(damage(&self.set, segment, position, DecodeError::Truncated { needed, available: bytes.len() as u64 }));
         }
         Ok(StoredBatch { bytes, header, segment: segment.base_offset(), position })
+    }
+
+    fn is_sound_but_for_magic(&mut self, segment: &Segment, head: &[u8]) -> Result<bool> {
+        let Ok(header) = BatchHeader::parse_as_v2(head) else { return Ok(false) };
+        Ok(header.verify_crc(&self.bytes_at(segment, u64::from(header.size))?).is_ok())
     }
 
     /// Up to `wanted` bytes at the current position; fewer only where the segment ends.
@@ -145,7 +157,10 @@ impl Iterator for Batches {
 fn damage(set: &SegmentSet, segment: &Segment, position: u64, cause: DecodeError) -> Error {
     let detail = format!("{cause}; run `keeplog verify` on its directory");
     let next = set.all().iter().map(|s| s.base_offset()).find(|base| *base > segment.base_offset());
-    Error::corrupt("read", &segment.path(), position, detail).resume_at(next).caused_by(cause)
+    let error = Error::corrupt("read", &segment.path(), position, detail).resume_at(next);
+    // The checksum covers the codec: nothing is damaged.
+    let error = if matches!(cause, DecodeError::UnknownCodec(_)) { error.of_kind(ErrorKind::Unsupported) } else { error };
+    error.caused_by(cause)
 }
 
 /// The records of a log from some offset on, in order, without control records. Made by [`Log::read_from`](crate::Log::read_from)

@@ -4,7 +4,7 @@ use crate::checkpoint::LeaderEpochs;
 use crate::config::LogOptions;
 use crate::log::marker_of;
 use crate::producers::ProducerStates;
-use crate::record::{BatchHeader, DecodeError, Decoder, HEADER_V2_BYTES, MAGIC_POSITION};
+use crate::record::{BatchHeader, DecodeError, Decoder, HEADER_V2_BYTES};
 use crate::scan::{Entry, EntryScanner, SCAN_BUFFER_BYTES, ScanCause};
 use crate::segment::IndexBuilder;
 use crate::storage::{File, read_exact_at, read_full_at};
@@ -160,18 +160,15 @@ impl Walk<'_> {
     fn judge(&self, cause: DecodeError, position: u64) -> std::io::Result<Broken> {
         let DecodeError::Magic(_) = cause else { return Ok(Broken::of(cause)) };
         let mut head = [0; HEADER_V2_BYTES];
-        let sound = read_full_at(self.file, &mut head, position)? == head.len() && {
-            head[MAGIC_POSITION] = 2;
-            match BatchHeader::parse(&head) {
+        let sound = read_full_at(self.file, &mut head, position)? == head.len()
+            && match BatchHeader::parse_as_v2(&head) {
                 Ok(header) if position + u64::from(header.size) <= self.len => {
                     let mut bytes = vec![0; header.size as usize];
                     read_exact_at(self.file, &mut bytes, position)?;
-                    bytes[MAGIC_POSITION] = 2;
                     header.verify_crc(&bytes).is_ok()
                 }
                 _ => false,
-            }
-        };
+            };
         Ok(if sound { Broken::UnknownMagic(cause) } else { Broken::Torn(cause) })
     }
 

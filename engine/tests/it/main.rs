@@ -4,8 +4,9 @@
 mod appending;
 mod durability;
 mod field_indexes;
-mod field_rewrites;
+mod field_input;
 mod field_recovery;
+mod field_rewrites;
 mod field_side_files;
 mod reading;
 mod recovering;
