@@ -192,7 +192,10 @@ fn h04_no_single_byte_makes_a_panic_or_a_read_outside() {
                 }
                 let Ok(header) = BatchHeader::parse(&changed) else { continue };
                 let _ = header.verify_crc(&changed);
-                match decoder.records(&changed).map(|records| records.map(|r| r.map(|r| (r.key.map(<[u8]>::len), r.headers.len())).is_ok()).all(|ok| ok)) {
+                match decoder
+                    .records(&changed)
+                    .map(|records| records.map(|r| r.map(|r| (r.key.map(<[u8]>::len), r.headers.len())).is_ok()).all(|ok| ok))
+                {
                     Ok(true) => sound += 1,
                     Ok(false) | Err(_) => broken += 1,
                 }
