@@ -2,8 +2,11 @@
 #![allow(clippy::disallowed_methods)] // they look at files behind the back of the engine
 
 mod crash;
+mod field_recovery;
 mod field_reports;
 mod field_store;
 mod kill;
 mod offset_store;
+#[path = "../../engine/tests/it/shim.rs"]
+mod shim;
 mod store;

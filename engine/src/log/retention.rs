@@ -61,30 +61,61 @@ impl Inner {
     fn apply_retention(&self) -> Result<RetentionReport> {
         let doomed = self.doomed_segments()?;
         let Some(last) = doomed.last() else { return Ok(RetentionReport::default()) };
-        let mut writer = self.writer();
-        if last.base_offset() == writer.active.base_offset() {
-            let base_offset = writer.next_offset;
-            self.roll_to(&mut writer, base_offset).map_err(|e| self.fail(e))?;
+        // The active one at the end: it takes a new file first, for which the others may have to make room.
+        let active = self.writer().active.base_offset();
+        let sealed = doomed.len() - usize::from(last.base_offset() == active);
+        let mut report = self.remove_oldest(&doomed[..sealed])?;
+        if sealed < doomed.len() {
+            let mut writer = self.writer();
+            if last.base_offset() == writer.active.base_offset() {
+                let base_offset = writer.next_offset;
+                self.roll_to(&mut writer, base_offset).map_err(|e| self.fail(e))?;
+            }
+            drop(writer);
+            let of_active = self.remove_oldest(&doomed[sealed..])?;
+            report = RetentionReport { segments: report.segments + of_active.segments, bytes: report.bytes + of_active.bytes };
         }
-        drop(writer);
+        Ok(report)
+    }
+
+    /// Takes the oldest segments out of the log. None of them is the active one.
+    fn remove_oldest(&self, doomed: &[Arc<Segment>]) -> Result<RetentionReport> {
+        let Some(last) = doomed.last() else { return Ok(RetentionReport::default()) };
         let set = self.segments.snapshot();
         let after = set.all().iter().map(|s| s.base_offset()).find(|&base| base > last.base_offset());
-        // invariant: the active segment is never among the doomed after the roll above.
         let Some(start) = after else { return Ok(RetentionReport::default()) };
-        self.raise_start(start)?;
-        let mut report = RetentionReport::default();
-        for segment in &doomed {
-            report.segments += 1;
-            report.bytes += segment.size_bytes();
-            segment.hold_open()?;
-            segment.retire()?;
-            self.place.remove(&self.place.path(segment.base_offset(), FileKind::Snapshot, FileState::Live))?;
+        match self.raise_start(start) {
+            // There is no space to write down where the log starts. The names of its files say so as well, if they go one
+            // after the other.
+            Err(error) if error.kind() == ErrorKind::StorageFull => self.raise_start_by_removal(doomed, start)?,
+            raised => {
+                raised?;
+                doomed.iter().try_for_each(|segment| self.remove_segment(segment))?;
+            }
         }
         self.writer().unsynced.retain(|s| s.base_offset >= start);
         self.segments.replace(|now| now.iter().filter(|s| s.base_offset() >= start).cloned().collect());
         // They must not come back beside what a truncation may put in their place.
         self.place.sync_dir()?;
-        Ok(report)
+        Ok(RetentionReport { segments: doomed.len(), bytes: doomed.iter().map(|s| s.size_bytes()).sum() })
+    }
+
+    fn remove_segment(&self, segment: &Segment) -> Result<()> {
+        segment.hold_open()?;
+        segment.retire()?;
+        self.place.remove(&self.place.path(segment.base_offset(), FileKind::Snapshot, FileState::Live))
+    }
+
+    fn raise_start_by_removal(&self, doomed: &[Arc<Segment>], start: u64) -> Result<()> {
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        for segment in doomed {
+            self.remove_segment(segment)?;
+            self.place.sync_dir()?;
+        }
+        self.start_offset.fetch_max(start, Ordering::AcqRel);
+        // An open drops from the file what lies below the start.
+        self.writer().epochs.truncate_head(start);
+        Ok(())
     }
 
     /// The oldest segments that one of the rules gives up, ascending.

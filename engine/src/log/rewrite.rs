@@ -78,7 +78,7 @@ impl Log {
         let rewrite = Rewrite { log: self.clone(), sources: self.segments() };
         // Once more, now that it can't be closed any more.
         self.inner.check_writable("rewrite segments of")?;
-        recovery::purge_cleaned(&self.inner.place)?;
+        recovery::purge_leftovers(&self.inner.place)?;
         Ok(rewrite)
     }
 

@@ -41,8 +41,18 @@ fn refuse_strangers(place: &Place, entries: &[Entry]) -> Result<()> {
 
 /// Removes every `.cleaned` file.
 pub(crate) fn purge_cleaned(place: &Place) -> Result<()> {
+    purge(place, |state| state == FileState::Cleaned)
+}
+
+/// The same, and files of replaced segments that could not be removed when their last reader let go of them. Those that
+/// are still read are held open.
+pub(crate) fn purge_leftovers(place: &Place) -> Result<()> {
+    purge(place, |state| matches!(state, FileState::Cleaned | FileState::Deleted))
+}
+
+fn purge(place: &Place, goes: impl Fn(FileState) -> bool) -> Result<()> {
     let mut any = false;
-    for file in list(place)?.iter().filter(|f| f.state == FileState::Cleaned) {
+    for file in list(place)?.iter().filter(|f| goes(f.state)) {
         place.remove(&place.path(file.number, file.kind, file.state))?;
         any = true;
     }

@@ -18,7 +18,7 @@ mod settle;
 mod state;
 
 pub(crate) use indexes::rebuild_indexes;
-pub(crate) use leftovers::purge_cleaned;
+pub(crate) use leftovers::{purge_cleaned, purge_leftovers};
 pub(crate) use open::{Input, Opened, first_timestamp, open};
 pub use report::{Cut, Damage, Rebuilt, RecoveryReport};
 pub(crate) use state::{list_snapshots, producers_at};

@@ -365,7 +365,7 @@ impl Drop for Segment {
             for kind in SEGMENT_FILES {
                 let path = self.place.path(self.base_offset, kind, FileState::Deleted);
                 if let Err(error) = self.place.remove(&path) {
-                    tracing::warn!(%error, "a replaced segment's file stays until the log is opened again");
+                    tracing::warn!(%error, "a replaced segment's file stays until the next pass, or until the log is opened again");
                 }
             }
         }
