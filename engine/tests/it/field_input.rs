@@ -194,7 +194,7 @@ fn h04_no_single_byte_makes_a_panic_or_a_read_outside() {
                 let _ = header.verify_crc(&changed);
                 match decoder
                     .records(&changed)
-                    .map(|records| records.map(|r| r.map(|r| (r.key.map(<[u8]>::len), r.headers.len())).is_ok()).all(|ok| ok))
+                    .map(|mut records| records.all(|r| r.map(|r| (r.key.map(<[u8]>::len), r.headers.len())).is_ok()))
                 {
                     Ok(true) => sound += 1,
                     Ok(false) | Err(_) => broken += 1,
