@@ -265,6 +265,46 @@ mod tests {
         assert!(at_64_bits < 1e-10, "{at_64_bits:e}");
     }
 
+    /// Buckets that the search for `place` looks into.
+    fn probes(set: &DedupSet, place: Place) -> u64 {
+        let mut bucket = place.bucket;
+        for probes in 1..=u64::from(set.buckets) {
+            let words = set.bucket(bucket);
+            if words.contains(&place.tag) || words[BUCKET_WORDS - 1] == 0 {
+                return probes;
+            }
+            bucket = set.after(bucket);
+        }
+        u64::from(set.buckets)
+    }
+
+    /// Adds all keys, and counts the buckets that this looks into.
+    fn probes_of(keys: &[u64], hash: impl Fn(&[u8]) -> u128) -> u64 {
+        let mut set = DedupSet::with_capacity(keys.len() as u64);
+        let mut sum = 0;
+        for key in keys {
+            let at = place(&set, hash(&key.to_be_bytes()));
+            sum += probes(&set, at);
+            assert_eq!(set.insert(at), Ok(true));
+        }
+        sum
+    }
+
+    /// Keys that all fall into a 64th of the table under a hash without a secret are spread by one that nobody knows.
+    #[test]
+    fn keys_chosen_against_the_hash_cost_no_more_than_others() {
+        let unseeded = |key: &[u8]| xxhash_rust::xxh3::xxh3_128(key);
+        let crafted: Vec<u64> = (0..).filter(|key: &u64| unseeded(&key.to_be_bytes()) >> 122 == 0).take(200_000).collect();
+        let others: Vec<u64> = (0..200_000).collect();
+        for _ in 0..2 {
+            let hasher = KeyHasher::random();
+            let [chosen, usual] = [&crafted, &others].map(|keys| probes_of(keys, |key| hasher.hash(key)));
+            assert!(chosen * 10 <= usual * 12, "{chosen} probes, {usual} of other keys");
+        }
+        let [chosen, usual] = [&crafted, &others].map(|keys| probes_of(&keys[..5000], unseeded));
+        assert!(chosen > usual * 20, "the keys are well chosen: {chosen} probes without a secret, {usual} of other keys");
+    }
+
     /// No key is lost over many secrets: what the timing of a weak hash would hide.
     #[test]
     fn no_key_is_lost_over_many_secrets() {
