@@ -108,7 +108,9 @@ fn g06_allocations_are_by_the_batch_and_not_by_the_record() {
         let ready = batches.to_vec();
         let ((), produced) = allocations(|| ready.into_iter().for_each(|batch| _ = log.append_batch(batch, Durability::Buffered).unwrap()));
         let entries = |at: u64| -> Vec<Record> {
-            (0..records).map(|i| Record { headers: headers(), ..Record::new(format!("own {}", at as usize * records + i), "value") }).collect()
+            (0..records)
+                .map(|i| Record { headers: headers(), ..Record::new(format!("own {}", at as usize * records + i), "value") })
+                .collect()
         };
         log.append(&entries(0), Durability::Buffered).unwrap();
         let own: Vec<_> = (1..=BATCHES as u64).map(entries).collect();

@@ -3,6 +3,8 @@
 
 mod crash;
 mod field_names;
+mod field_offsets;
+mod field_positions;
 mod field_recovery;
 mod field_reports;
 mod field_store;
