@@ -1,21 +1,24 @@
 //! A real broker over offset partitions that Keeplog wrote, and Keeplog over those that the broker wrote.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use fastrand::Rng;
 use keeplog::inspect::checkpoint::{read_offsets, write_offsets};
 use keeplog::inspect::storage::RealStorage;
 use keeplog::{CONSUMER_OFFSETS, Durability, OffsetAndMetadata, OffsetOptions, OffsetStore, StoreOptions};
+use serde::Deserialize;
+use serde_json::Value;
 
 use crate::directory::{self, describe};
-use crate::oracle::Oracle;
-use crate::tally::Tally;
+use crate::kafka::{Kafka, Release, java};
+use crate::tally::{Row, Tally};
 
 /// Partitions of the broker's `__consumer_offsets`.
 const PARTITIONS: u32 = 4;
@@ -28,16 +31,26 @@ const SEED: u64 = 7;
 /// A broker that has just started serves its coordinators one after the other.
 const ATTEMPTS: u32 = 30;
 const ATTEMPT_PAUSE: Duration = Duration::from_secs(1);
+const START_ATTEMPTS: u32 = 600;
+const START_PAUSE: Duration = Duration::from_millis(200);
+/// Any cluster id will do.
+const CLUSTER: &str = "a2VlcGxvZy1pbnRlcm9wLg";
+
+/// What a broker says is committed: a line for each group and partition.
+#[derive(Debug, Deserialize)]
+struct Committed {
+    lines: String,
+}
 
 /// The whole exchange, with one broker.
-pub(crate) fn run(oracle: &Oracle) -> Result<()> {
+pub(crate) fn run(kafka: &Kafka) -> Result<Row> {
     let mut tally = Tally::new("broker");
     let work = tempfile::tempdir()?;
-    let mut broker = Broker::new(oracle, work.path().join("broker"))?;
+    let mut broker = Broker::new(kafka, work.path().join("broker"))?;
 
     broker.start()?;
-    oracle.run(&["broker-everything", &broker.address(), &SEED.to_string()])?;
-    let answers = lines(&broker.answers()?);
+    let _: Value = kafka.ask("fill", &[("address", &broker.address())])?;
+    let answers = broker.answers()?;
     broker.stop()?;
     let listed = list_copy(&broker.dir, &work.path().join("first"))?;
     tally.judge("Keeplog over the broker's own partitions", &differences(&listed, &answers));
@@ -52,8 +65,8 @@ pub(crate) fn run(oracle: &Oracle) -> Result<()> {
     broker.start()?;
     tally.judge("the broker over Keeplog's partitions, after a crash", &broker.expect(&committed)?);
 
-    oracle.run(&["broker-bulk", &broker.address(), "40", "5", "3"])?;
-    let answers = lines(&broker.answers()?);
+    let _: Value = kafka.ask("bulk", &[("address", &broker.address()), ("groups", &40), ("rounds", &3)])?;
+    let answers = broker.answers()?;
     broker.stop()?;
     let listed = list_copy(&broker.dir, &work.path().join("second"))?;
     let mut found = differences(&listed, &answers);
@@ -62,7 +75,7 @@ pub(crate) fn run(oracle: &Oracle) -> Result<()> {
         found.push(format!("{} lines after {} and the broker's own commits, {lost} of them lost", answers.len(), committed.len()));
     }
     tally.judge("Keeplog over the partitions of both", &found);
-    tally.finish(&format!("exchanges, {} committed offsets", committed.len()))
+    Ok(tally.finish(&format!("exchanges, {} committed offsets", committed.len())))
 }
 
 /// Commits of many groups in a store of our own, written over, deleted, rolled and cleaned. Returns what is listed at the end.
@@ -179,11 +192,6 @@ fn list(store: &OffsetStore) -> Result<BTreeSet<String>> {
     Ok(listed.iter().map(ToString::to_string).collect())
 }
 
-/// The lines of an answer without their header.
-fn lines(answers: &str) -> BTreeSet<String> {
-    answers.lines().skip(1).map(str::to_owned).collect()
-}
-
 fn differences(ours: &BTreeSet<String>, theirs: &BTreeSet<String>) -> Vec<String> {
     let only_ours = ours.difference(theirs).map(|line| format!("only Keeplog says: {line}"));
     only_ours.chain(theirs.difference(ours).map(|line| format!("only the broker says: {line}"))).collect()
@@ -191,69 +199,99 @@ fn differences(ours: &BTreeSet<String>, theirs: &BTreeSet<String>) -> Vec<String
 
 /// A broker over a directory, on loopback. It is killed if it is dropped while it runs.
 struct Broker<'a> {
-    oracle: &'a Oracle,
+    kafka: &'a Kafka,
     dir: PathBuf,
     port: u16,
-    runs: bool,
+    process: Option<Child>,
 }
 
 impl<'a> Broker<'a> {
-    fn new(oracle: &'a Oracle, dir: PathBuf) -> Result<Self> {
+    fn new(kafka: &'a Kafka, dir: PathBuf) -> Result<Self> {
         fs::create_dir(&dir)?;
-        Ok(Self { oracle, dir, port: free_port()?, runs: false })
+        let broker = Self { kafka, dir, port: free_port()?, process: None };
+        fs::write(broker.beside("properties"), broker.settings())?;
+        let _: Value = kafka.ask("format", &[("conf", &broker.beside("properties").display()), ("cluster", &CLUSTER)])?;
+        Ok(broker)
+    }
+
+    /// Of a single node that is its own controller.
+    fn settings(&self) -> String {
+        let (port, controller, dir) = (self.port, self.port + 1, self.dir.display());
+        format!(
+            "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:{controller}\n\
+             listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
+             advertised.listeners=PLAINTEXT://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n\
+             inter.broker.listener.name=PLAINTEXT\nlistener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n\
+             log.dirs={dir}\nlog.retention.hours=876000\nauto.create.topics.enable=false\ngroup.initial.rebalance.delay.ms=0\n\
+             offsets.topic.replication.factor=1\noffsets.topic.num.partitions={PARTITIONS}\noffsets.topic.segment.bytes=1048576\n\
+             transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\ntransaction.state.log.num.partitions=2\n\
+             share.coordinator.state.topic.replication.factor=1\nshare.coordinator.state.topic.min.isr=1\n\
+             share.coordinator.state.topic.num.partitions=2\n"
+        )
     }
 
     fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    fn start(&mut self) -> Result<()> {
-        self.runs = true;
-        self.script(&["start"], Some(self.port))
+    /// A file beside its directory.
+    fn beside(&self, extension: &str) -> PathBuf {
+        self.dir.with_extension(extension)
     }
 
+    fn start(&mut self) -> Result<()> {
+        let log = File::create(self.beside("log"))?;
+        let mut command = java(Release::Current)?;
+        command.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=info", "kafka.Kafka"]).arg(self.beside("properties"));
+        let process = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn().context("could not run java")?;
+        // For whoever cleans up after a run that was killed.
+        fs::write(self.beside("pid"), process.id().to_string())?;
+        let process = self.process.insert(process);
+        for _ in 0..START_ATTEMPTS {
+            let said = fs::read_to_string(self.dir.with_extension("log"))?;
+            if said.contains("Kafka Server started") {
+                return Ok(());
+            }
+            if let Some(status) = process.try_wait()? {
+                let lines: Vec<_> = said.lines().collect();
+                bail!("the broker ended with {status}:\n{}", lines[lines.len().saturating_sub(15)..].join("\n"));
+            }
+            thread::sleep(START_PAUSE);
+        }
+        bail!("the broker did not start; see {}", self.beside("log").display())
+    }
+
+    /// Asks it to end, and waits until it has.
     fn stop(&mut self) -> Result<()> {
-        self.script(&["stop"], None)?;
+        let mut process = self.process.take().context("no broker runs")?;
+        let asked = Command::new("kill").arg(process.id().to_string()).status().context("could not run kill")?;
+        ensure!(asked.success(), "kill ended with {asked}");
+        process.wait()?;
         self.forget()
     }
 
     fn kill(&mut self) -> Result<()> {
-        let pid = fs::read_to_string(self.dir.with_extension("pid"))?;
-        self.script(&["kill9"], None)?;
-        // Its port and its lock go when it is gone.
-        let process = Path::new("/proc").join(pid.trim());
-        for _ in 0..ATTEMPTS {
-            if !process.exists() {
-                break;
-            }
-            thread::sleep(ATTEMPT_PAUSE);
-        }
+        let mut process = self.process.take().context("no broker runs")?;
+        process.kill()?;
+        process.wait()?;
         self.forget()
     }
 
     /// The process is gone, and its number may soon be another's.
-    fn forget(&mut self) -> Result<()> {
-        self.runs = false;
-        fs::remove_file(self.dir.with_extension("pid")).context("the broker left no pid file")
+    fn forget(&self) -> Result<()> {
+        fs::remove_file(self.beside("pid")).context("the broker left no pid file")
     }
 
-    fn script(&self, command: &[&str], port: Option<u16>) -> Result<()> {
-        let dir = self.dir.to_str().context("a temporary directory whose name is no UTF-8")?;
-        let mut arguments: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
-        arguments.push(dir.to_owned());
-        arguments.extend(port.map(|port| port.to_string()));
-        self.oracle.broker(&arguments)
-    }
-
-    fn answers(&self) -> Result<String> {
-        self.oracle.run(&["broker-answers", &self.address()])
+    fn answers(&self) -> Result<BTreeSet<String>> {
+        let answer: Committed = self.kafka.ask("committed", &[("address", &self.address())])?;
+        Ok(answer.lines.lines().map(str::to_owned).collect())
     }
 
     /// How its answers differ from `committed`, once it has had the time to load, and what it had against our partitions when it did.
     fn expect(&self, committed: &BTreeSet<String>) -> Result<Vec<String>> {
         let mut found = Vec::new();
         for _ in 0..ATTEMPTS {
-            found = differences(committed, &lines(&self.answers()?));
+            found = differences(committed, &self.answers()?);
             if found.is_empty() {
                 break;
             }
@@ -268,9 +306,9 @@ impl<'a> Broker<'a> {
 
 impl Drop for Broker<'_> {
     fn drop(&mut self) {
-        if self.runs && self.dir.with_extension("pid").exists() {
+        if self.process.is_some() {
             // What went wrong before is what counts.
-            let _ = self.script(&["kill9"], None);
+            let _ = self.kill();
         }
     }
 }

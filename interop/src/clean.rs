@@ -1,205 +1,95 @@
-//! One pass over what Kafka had before a pass: Keeplog must leave what Kafka left.
+//! Random logs: from what Kafka had before a pass, Keeplog must leave what Kafka leaves.
 
-use std::collections::{BTreeSet, HashSet};
 use std::fs;
-use std::ops::Range;
 use std::path::Path;
 
-use anyhow::{Context, Result};
-use keeplog::{CleanOptions, LogOptions, clean};
-use serde::Deserialize;
-use tempfile::TempDir;
+use anyhow::Result;
 
-use crate::directory::{self, SEGMENT_FILES, describe};
-use crate::dump::{self, Batch, Exactness};
-use crate::oracle::{Oracle, Running};
-use crate::tally::Tally;
+use crate::directory::{self, PARTITION};
+use crate::dump;
+use crate::kafka::Kafka;
+use crate::pass::{self, Counts, Grown};
+use crate::tally::{Row, Tally};
+use crate::workers::{self, Case};
+use crate::{Seeds, keeping};
 
-/// Seeds made by one process: enough to make its start cheap, few enough to keep the directories small (some 150 MB).
-const BATCH_SEEDS: u64 = 100;
+/// Passes over each log; before each, it grows.
+const ROUNDS: u32 = 3;
 
-/// `case.json`.
-#[derive(Debug, Deserialize)]
-struct Case {
-    #[serde(rename = "segment.bytes")]
-    segment_bytes: u32,
-    #[serde(rename = "index.interval.bytes")]
-    index_interval_bytes: u32,
-    #[serde(rename = "segment.index.bytes")]
-    segment_index_bytes: u32,
-    #[serde(rename = "delete.retention.ms")]
-    delete_retention_ms: i64,
-    #[serde(rename = "max.message.bytes")]
-    max_message_bytes: u32,
-    map_slots: u64,
-    load_factor: f64,
-    rounds: Vec<Round>,
-}
-
-/// One pass of Kafka's: what it was given, and what it counted.
-#[derive(Debug, Deserialize)]
-struct Round {
-    now_ms: i64,
-    first_dirty: u64,
-    first_uncleanable: u64,
-    new_dirty: u64,
-    bytes_read: u64,
-    records_read: u64,
-    records_written: u64,
-    map_size: u64,
-}
-
-/// The random logs of `seeds`; while one batch of them is judged, Kafka makes the next.
-pub(crate) fn random(oracle: &Oracle, seeds: Range<u64>, keep: Option<&Path>) -> Result<()> {
+/// The random logs of `seeds`.
+pub(crate) fn run(kafka: &Kafka, seeds: &Seeds) -> Row {
     let mut tally = Tally::new("clean");
-    let mut next = start(oracle, &seeds, seeds.start)?;
-    while let Some((range, dir, running)) = next {
-        running.finish()?;
-        next = start(oracle, &seeds, range.end)?;
-        for seed in range {
-            judge(&dir.path().join(format!("{seed:03}")), &format!("seed {seed}"), keep, &mut tally)?;
+    workers::each(&seeds.range, seeds.jobs, &mut tally, |seed| keeping(seeds, "clean", seed, |root| judge(kafka, seed, root)));
+    tally.finish(&format!("passes over logs {seeds}"))
+}
+
+/// Three rounds and a fourth pass over what both have left, each cleaning the other's.
+fn judge(kafka: &Kafka, seed: u64, root: &Path) -> Result<Vec<Case>> {
+    let work = root.join("work").join(PARTITION);
+    let mut cases = Vec::new();
+    let mut checkpoint = None;
+    for round in 1..=ROUNDS {
+        let grown: Grown = kafka.ask("grow", &[("dir", &work.display()), ("seed", &seed), ("round", &round)])?;
+        let (counts, ours, found) = judge_pass(kafka, &grown, &work, &root.join(round.to_string()), checkpoint)?;
+        cases.push(Case { name: format!("round {round}"), differences: found });
+        if round == ROUNDS {
+            let found = judge_again(kafka, &grown, &work, &ours, &root.join("again"))?;
+            cases.push(Case { name: "cleaned again by the other".to_owned(), differences: found });
+        } else if seed % 2 == 1 {
+            // Kafka goes on with what Keeplog has left.
+            fs::remove_dir_all(&work)?;
+            directory::copy(&ours, &work)?;
+        }
+        if counts.due {
+            checkpoint = Some(counts.checkpoint());
         }
     }
-    tally.finish(&format!("rounds of seeds {}..{}", seeds.start, seeds.end))
+    Ok(cases)
 }
 
-/// Three logs for each seed.
-pub(crate) fn legacy(oracle: &Oracle, seeds: u64, keep: Option<&Path>) -> Result<()> {
-    let mut tally = Tally::new("legacy");
-    for seed in 0..seeds {
-        let dir = tempfile::tempdir()?;
-        let out = dir.path().to_str().context("a temporary directory whose name is no UTF-8")?;
-        // The three logs of a call take three seeds.
-        oracle.run(&["legacy", out, &(3 * seed).to_string()])?;
-        for name in ["magic0", "magic1", "mixed"] {
-            judge(&dir.path().join(name), &format!("seed {} {name}", 3 * seed), keep, &mut tally)?;
-        }
+/// Kafka cleans `work` itself, Keeplog a copy of it. Returns what Kafka counted, our copy, and what differs.
+fn judge_pass(
+    kafka: &Kafka,
+    grown: &Grown,
+    work: &Path,
+    root: &Path,
+    checkpoint: Option<u64>,
+) -> Result<(Counts, std::path::PathBuf, Vec<String>)> {
+    let before = root.join("before");
+    directory::copy(work, &before)?;
+    let is_old = pass::old_batches(&before)?;
+    let counts = grown.clean_by_kafka(kafka, work, checkpoint)?;
+    let theirs = dump_by_kafka(kafka, work, &root.join("kafka.jsonl"))?;
+    let ours = grown.clean_by_us(&before, &root.join("ours"), checkpoint)?;
+    let mut found = ours.found;
+    let compared = pass::compare(&ours.dir, work, &theirs, is_old)?;
+    found.extend(counts.differences(&ours.counts, compared.exact));
+    found.extend(compared.found);
+    Ok((counts, ours.dir, found))
+}
+
+/// A pass from the start over what is clean already: Kafka's over our directory comes to what ours over Kafka's comes to, and where ours
+/// finds nothing to do, neither does Kafka's.
+fn judge_again(kafka: &Kafka, grown: &Grown, theirs: &Path, ours: &Path, root: &Path) -> Result<Vec<String>> {
+    let by_kafka = root.join("kafka").join(PARTITION);
+    directory::copy(ours, &by_kafka)?;
+    let before = dump::directory(ours)?;
+    let counts = grown.clean_by_kafka(kafka, &by_kafka, None)?;
+    let after = dump_by_kafka(kafka, &by_kafka, &root.join("kafka.jsonl"))?;
+    let by_us = grown.clean_by_us(theirs, &root.join("ours"), None)?;
+    let mut found = by_us.found;
+    let compared = pass::compare(&by_us.dir, &by_kafka, &after, |_| false)?;
+    if compared.exact {
+        found.extend(counts.differences(&by_us.counts, true));
     }
-    tally.finish(&format!("logs of {seeds} seeds"))
-}
-
-fn start(oracle: &Oracle, seeds: &Range<u64>, from: u64) -> Result<Option<(Range<u64>, TempDir, Running)>> {
-    let range = from..seeds.end.min(from + BATCH_SEEDS);
-    if range.is_empty() {
-        return Ok(None);
-    }
-    let dir = tempfile::tempdir()?;
-    let out = dir.path().to_str().context("a temporary directory whose name is no UTF-8")?;
-    let running = oracle.start(&["clean-pairs", out, &range.start.to_string(), &range.end.to_string()])?;
-    Ok(Some((range, dir, running)))
-}
-
-/// Judges every round of the case in `dir`.
-fn judge(dir: &Path, name: &str, keep: Option<&Path>, tally: &mut Tally) -> Result<()> {
-    let text = fs::read_to_string(dir.join("case.json")).with_context(|| format!("no case in {}", dir.display()))?;
-    let case: Case = serde_json::from_str(&text)?;
-    let mut is_kept = keep.is_none();
-    for (i, round) in case.rounds.iter().enumerate() {
-        let number = i + 1;
-        // What stops the judging of one round is a difference, too.
-        let differences = judge_round(dir, number, &case, round).unwrap_or_else(|error| vec![format!("{error:#}")]);
-        if !tally.judge(&format!("{name} round {number}"), &differences) && !is_kept {
-            is_kept = true;
-            keep_case(dir, keep)?;
-        }
-    }
-    Ok(())
-}
-
-fn judge_round(dir: &Path, number: usize, case: &Case, round: &Round) -> Result<Vec<String>> {
-    let before = dir.join(format!("before{number}"));
-    let after = dir.join(format!("after{number}"));
-    let root = tempfile::tempdir()?;
-    // The log of a running Kafka, which had synced all of it and whose indexes are to be taken as they are.
-    let copy = directory::data_dir(root.path(), &before, true, 0)?;
-    directory::drop_preallocated(&copy)?;
-    let settings = LogOptions::new()
-        .segment_bytes(case.segment_bytes)
-        .index_interval_bytes(case.index_interval_bytes)
-        .segment_index_bytes(case.segment_index_bytes)
-        .delete_retention_ms(case.delete_retention_ms)
-        .max_message_bytes(case.max_message_bytes);
-    let log = directory::open(&copy, round.now_ms, settings.clone())?;
-    let mut found = Vec::new();
-    if log.recovery_report().damage.is_empty() && log.recovery_report().cuts.is_empty() {
-        let report = clean(&log, &options(case, round), &()).map_err(describe)?;
-        let numbers = [
-            ("new_dirty", report.new_dirty, round.new_dirty),
-            ("map_size", report.map_size, round.map_size),
-            ("bytes_read", report.bytes_read, round.bytes_read),
-            ("records_read", report.records_read, round.records_read),
-            ("records_written", report.records_kept, round.records_written),
-        ];
-        found.extend(
-            numbers
-                .iter()
-                .filter(|(_, ours, theirs)| ours != theirs)
-                .map(|(name, ours, theirs)| format!("{name} is {ours}, Kafka's is {theirs}")),
-        );
-    } else {
-        found.push(format!("what Kafka wrote does not look sound: {}", log.recovery_report()));
-    }
-    let end_offset = log.end_offset();
-    log.close().map_err(describe)?;
-    drop(log);
-    found.extend(same_files(&copy, &after)?);
-    found.extend(same_batches(&copy, &after, &dump::read(&before.with_extension("jsonl"))?)?);
-    found.extend(directory::check_sound(&copy, round.now_ms, settings, end_offset)?);
-    Ok(found)
-}
-
-fn options(case: &Case, round: &Round) -> CleanOptions {
-    let mut options = CleanOptions::new(round.now_ms);
-    options.first_dirty = round.first_dirty;
-    options.first_uncleanable = Some(round.first_uncleanable);
-    options.dedupe_keys_max = Some((case.map_slots as f64 * case.load_factor) as u64);
-    options.segment_bytes = case.segment_bytes;
-    options.segment_index_bytes = case.segment_index_bytes;
-    options.delete_retention_ms = case.delete_retention_ms;
-    options
-}
-
-/// The same names, and the same transaction indexes.
-fn same_files(ours: &Path, theirs: &Path) -> Result<Vec<String>> {
-    let set = |dir| dump::names(dir, &SEGMENT_FILES).map(BTreeSet::from_iter);
-    let (our_names, their_names) = (set(ours)?, set(theirs)?);
-    let mut found = Vec::new();
-    found.extend(our_names.difference(&their_names).map(|name| format!("{name} is there, Kafka has none")));
-    found.extend(their_names.difference(&our_names).map(|name| format!("{name} is missing")));
-    for name in our_names.intersection(&their_names).filter(|name| name.ends_with(".txnindex")) {
-        if fs::read(ours.join(name))? != fs::read(theirs.join(name))? {
-            found.push(format!("{name} is not Kafka's"));
-        }
+    found.extend(compared.found);
+    if by_us.untouched && before != after {
+        found.push("Kafka changes a log in which Keeplog finds nothing to do".to_owned());
     }
     Ok(found)
 }
 
-/// The same batches: to the byte, but for batches whose records were compressed anew.
-fn same_batches(ours: &Path, theirs: &Path, before: &[Batch]) -> Result<Vec<String>> {
-    let identity = |batch: &Batch| (batch.base, batch.last, batch.bytes, batch.crc);
-    let originals: HashSet<_> = before.iter().map(identity).collect();
-    let batches = dump::directory(ours)?;
-    let mut moved: HashSet<String> = HashSet::new();
-    let mut found = dump::compare(&batches, &dump::read(&theirs.with_extension("jsonl"))?, |batch| {
-        let was_moved = moved.contains(&batch.file);
-        if batch.codec != "none" && !originals.contains(&identity(batch)) {
-            moved.insert(batch.file.clone());
-            return Exactness::Reencoded;
-        }
-        if was_moved { Exactness::Moved } else { Exactness::Full }
-    });
-    for name in dump::names(ours, &["log"])?.iter().filter(|name| !moved.contains(*name)) {
-        if fs::read(ours.join(name))? != fs::read(theirs.join(name)).unwrap_or_default() {
-            found.push(format!("{name} has other bytes than Kafka's"));
-        }
-    }
-    Ok(found)
-}
-
-fn keep_case(dir: &Path, keep: Option<&Path>) -> Result<()> {
-    let (Some(keep), Some(name)) = (keep, dir.file_name()) else { return Ok(()) };
-    let target = keep.join(name);
-    directory::copy_tree(dir, &target)?;
-    println!("kept {}", target.display());
-    Ok(())
+pub(crate) fn dump_by_kafka(kafka: &Kafka, dir: &Path, out: &Path) -> Result<Vec<dump::Batch>> {
+    let _: serde_json::Value = kafka.ask("dump", &[("dir", &dir.display()), ("out", &out.display())])?;
+    dump::read(out)
 }

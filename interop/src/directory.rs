@@ -1,6 +1,6 @@
 //! Partition directories: copies of them, logs over them, and whether what lies there is sound.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,14 +17,18 @@ pub(crate) const PARTITION: &str = "t-0";
 /// The files of a segment.
 pub(crate) const SEGMENT_FILES: [&str; 4] = ["log", "index", "timeindex", "txnindex"];
 
-/// Copies the plain files of `from` into the new directory `to`.
+/// Copies the plain files of `from` into the new directory `to`, with their times.
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     let said = || format!("could not copy {} to {}", from.display(), to.display());
     fs::create_dir_all(to).with_context(said)?;
     for entry in fs::read_dir(from).with_context(said)? {
         let entry = entry.with_context(said)?;
         if entry.file_type()?.is_file() {
-            fs::copy(entry.path(), to.join(entry.file_name())).with_context(said)?;
+            let copy = to.join(entry.file_name());
+            fs::copy(entry.path(), &copy).with_context(said)?;
+            // The cleaner goes by file times.
+            let modified = entry.metadata().and_then(|of| of.modified()).with_context(said)?;
+            File::options().write(true).open(copy).and_then(|file| file.set_modified(modified)).with_context(said)?;
         }
     }
     Ok(())
@@ -53,16 +57,10 @@ pub(crate) fn data_dir(root: &Path, partition: &Path, clean: bool, recovery_poin
     Ok(dir)
 }
 
-/// Removes the offset and time index of the active segment, which a running Kafka keeps at their full preallocated
-/// size: closed, it would have cut them.
-pub(crate) fn drop_preallocated(dir: &Path) -> Result<()> {
-    if let Some(active) = dump::names(dir, &["log"])?.pop() {
-        for extension in ["index", "timeindex"] {
-            let path = dir.join(&active).with_extension(extension);
-            if path.exists() {
-                fs::remove_file(path)?;
-            }
-        }
+/// Writes down that the log in a data directory starts at `start`.
+pub(crate) fn write_start(root: &Path, start: u64) -> Result<()> {
+    if start > 0 {
+        fs::write(root.join("log-start-offset-checkpoint"), format!("0\n1\nt 0 {start}\n"))?;
     }
     Ok(())
 }

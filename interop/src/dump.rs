@@ -1,4 +1,4 @@
-//! Batches and records in the terms of the oracle's dump, from its lines and from our own decoding.
+//! Batches and records in the terms of Kafka's dump, from its lines and from our own decoding.
 
 use std::fmt::Write;
 use std::fs;
@@ -73,7 +73,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Batch>> {
     text.lines().enumerate().map(line).collect()
 }
 
-/// Our own dump of all `.log` files in `dir`. As the oracle's, it ends with a whole batch where a file ends inside one.
+/// Our own dump of all `.log` files in `dir`. As Kafka's, it ends with a whole batch where a file ends inside one.
 pub(crate) fn directory(dir: &Path) -> Result<Vec<Batch>> {
     let storage = RealStorage::new();
     let mut decoder = Decoder::new(DECODED_BYTES_MAX);

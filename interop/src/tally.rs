@@ -1,5 +1,6 @@
 //! What was judged, and what differed.
 
+use std::fmt;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -11,6 +12,7 @@ const SHOWN_MAX: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Tally {
     what: &'static str,
+    logs: u64,
     judged: u64,
     differing: u64,
     began: Instant,
@@ -18,7 +20,12 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(crate) fn new(what: &'static str) -> Self {
-        Self { what, judged: 0, differing: 0, began: Instant::now() }
+        Self { what, logs: 0, judged: 0, differing: 0, began: Instant::now() }
+    }
+
+    /// Counts a log, of which there may be several cases.
+    pub(crate) fn count_log(&mut self) {
+        self.logs += 1;
     }
 
     /// Counts one case. Returns whether it came out as it should.
@@ -34,12 +41,52 @@ impl Tally {
         differences.is_empty()
     }
 
-    /// The summary line; an error if anything differed, or if nothing was judged.
-    pub(crate) fn finish(self, cases: &str) -> Result<()> {
+    /// The line of the table; `cases` says what was counted.
+    pub(crate) fn finish(self, cases: &str) -> Row {
         let seconds = self.began.elapsed().as_secs_f64();
-        println!("{}: {} {cases}, {} differ ({seconds:.0} s)", self.what, self.judged, self.differing);
-        ensure!(self.judged > 0, "{}: nothing was judged", self.what);
-        ensure!(self.differing == 0, "{}: {} of {} differ", self.what, self.differing, self.judged);
-        Ok(())
+        Row { what: self.what, logs: self.logs, judged: self.judged, differing: self.differing, seconds, cases: cases.to_owned() }
     }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} cases, {} differ", self.what, self.judged, self.differing)
+    }
+}
+
+/// What one judgement came to.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    what: &'static str,
+    logs: u64,
+    judged: u64,
+    differing: u64,
+    seconds: f64,
+    cases: String,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, logs, judged, differing, seconds, cases } = self;
+        write!(
+            f,
+            "{what:<9} {logs:>6} logs {judged:>7} judged {differing:>4} differ {seconds:>6.0} s {:>7.1} logs/s  {cases}",
+            *logs as f64 / seconds
+        )
+    }
+}
+
+/// Prints the table.
+///
+/// # Errors
+/// If anything differed, or nothing was judged.
+pub(crate) fn conclude(rows: &[Row]) -> Result<()> {
+    for row in rows {
+        println!("{row}");
+    }
+    for row in rows {
+        ensure!(row.judged > 0, "{}: nothing was judged", row.what);
+        ensure!(row.differing == 0, "{}: {} of {} differ", row.what, row.differing, row.judged);
+    }
+    Ok(())
 }

@@ -16,7 +16,7 @@ use keeplog::{
 use crate::directory::{self, PARTITION, describe};
 use crate::dump;
 
-/// When the histories begin, ms: the time by which the oracle opens logs.
+/// When the histories begin, ms: the time by which Kafka opens logs.
 pub(crate) const T0: i64 = 1_760_000_000_000;
 const STEPS: RangeInclusive<u32> = 60..=260;
 const CODECS: [Codec; 5] = [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd];

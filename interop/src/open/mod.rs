@@ -6,7 +6,6 @@ mod tools;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -14,21 +13,21 @@ use keeplog::inspect::snapshot;
 use keeplog::{Log, LogOptions};
 use serde::Deserialize;
 
+use crate::clean::dump_by_kafka;
 use crate::directory::{self, PARTITION, base_offset, describe};
 use crate::dump::{self, Batch, Exactness};
-use crate::many::{self, Task};
-use crate::oracle::Oracle;
-use crate::tally::Tally;
+use crate::kafka::Kafka;
+use crate::tally::{Row, Tally};
+use crate::workers::{self, Case};
+use crate::{Seeds, keeping};
 use history::{Ends, Left, T0};
 
-/// Seeds for one process of Kafka's.
-const BATCH_SEEDS: u64 = 100;
-/// The oracle's clock when it opens a log, ms.
+/// The clock when a log is opened, ms.
 const NOW_MS: i64 = T0 + 1000;
-/// What the oracle opens logs with: the broker's defaults.
+/// What Kafka opens logs with: the broker's defaults.
 const KAFKA_INDEX_INTERVAL_BYTES: u32 = 4096;
 
-/// What an open came to. The names are those of the oracle's answer.
+/// What an open came to. The names are those of Kafka's answer.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 struct Opened {
     log_start_offset: u64,
@@ -70,55 +69,58 @@ struct Trial {
 
 /// A log of one seed with its trials.
 struct Judged {
-    seed: u64,
     left: Left,
     trials: Vec<Trial>,
-    found: Vec<String>,
-    /// What Kafka dumps: a directory that we left, and where its dump goes.
+    /// What Kafka dumps: a directory that we left.
     dumped: PathBuf,
-    dump: PathBuf,
 }
 
 impl Judged {
     /// The directories that Keeplog has closed.
-    fn our_dirs(&self) -> impl Iterator<Item = &Path> {
+    fn our_dirs(&self) -> Vec<&Path> {
         let left = Some(&*self.left.dir).filter(|_| self.left.clean);
-        self.trials.iter().map(|trial| &*trial.our_dir).chain(left)
+        self.trials.iter().map(|trial| &*trial.our_dir).chain(left).collect()
     }
 }
 
-/// The histories of `seeds`.
-pub(crate) fn run(oracle: &Oracle, seeds: Range<u64>, keep: Option<&Path>) -> Result<()> {
+/// The histories of the seeds.
+pub(crate) fn run(kafka: &Kafka, seeds: &Seeds) -> Row {
     let mut tally = Tally::new("open");
-    let mut from = seeds.start;
-    while from < seeds.end {
-        let to = seeds.end.min(from + BATCH_SEEDS);
-        let root = tempfile::tempdir()?;
-        let mut logs = Vec::new();
-        for seed in from..to {
-            let root = root.path().join(seed.to_string());
-            match prepare(seed, &root) {
-                Ok(judged) => logs.push(judged),
-                Err(error) => _ = tally.judge(&format!("seed {seed}"), &[format!("{error:#}")]),
-            }
-        }
-        ask_kafka(oracle, &mut logs)?;
-        for log in logs {
-            if !tally.judge(&format!("seed {}", log.seed), &log.found)
-                && let Some(keep) = keep
-            {
-                directory::copy_tree(&root.path().join(log.seed.to_string()), &keep.join(log.seed.to_string()))?;
-            }
-        }
-        from = to;
+    workers::each(&seeds.range, seeds.jobs, &mut tally, |seed| {
+        keeping(seeds, "open", seed, |root| Ok(vec![Case { name: String::new(), differences: judge(kafka, seed, root)? }]))
+    });
+    tally.finish(&format!("histories {seeds} that Keeplog wrote"))
+}
+
+fn judge(kafka: &Kafka, seed: u64, root: &Path) -> Result<Vec<String>> {
+    let judged = prepare(seed, root)?;
+    let mut found = check_ends(&judged.left, &root.join("again"))?;
+    let theirs = dump_by_kafka(kafka, &judged.dumped, &root.join("kafka.jsonl"))?;
+    found.extend(dump::compare(&dump::directory(&judged.dumped)?, &theirs, |_| Exactness::Full));
+    for trial in &judged.trials {
+        let answer: serde_json::Value = kafka.ask(
+            "recover",
+            &[
+                ("dir", &trial.kafka_dir.display()),
+                ("now", &NOW_MS),
+                ("recovery_point", &trial.recovery_point),
+                ("clean", &trial.clean),
+                ("segment.bytes", &(100 << 20)),
+                ("segment.index.bytes", &(10 << 20)),
+            ],
+        )?;
+        let differences = compare_trial(trial, &answer)?;
+        found.extend(differences.into_iter().map(|difference| format!("{}: {difference}", trial.what)));
     }
-    tally.finish(&format!("logs of seeds {}..{}", seeds.start, seeds.end))
+    for (file, what) in tools::check(kafka, &judged.our_dirs(), root)? {
+        found.extend(what.iter().map(|what| format!("{}: {what}", file.display())));
+    }
+    Ok(found)
 }
 
 /// Writes the log of a seed and opens copies of it.
 fn prepare(seed: u64, root: &Path) -> Result<Judged> {
     let left = history::write(seed, root)?;
-    let found = check_ends(&left, &root.join("again"))?;
     let mut trials = Vec::new();
     for (what, recovery_point, clean) in [("opened as it was left", left.recovery_point, left.clean), ("opened from 0", 0, false)] {
         let name = what.replace(' ', "-");
@@ -135,7 +137,7 @@ fn prepare(seed: u64, root: &Path) -> Result<Judged> {
     }
     // What lies behind a torn end is for recovery only.
     let dumped = if left.torn { trials[1].our_dir.clone() } else { left.dir.clone() };
-    Ok(Judged { seed, left, trials, found, dumped, dump: root.join("kafka.jsonl") })
+    Ok(Judged { left, trials, dumped })
 }
 
 /// Opened again, the log ends and is stable where it did when it was left.
@@ -185,31 +187,9 @@ fn opened(log: &Log) -> Opened {
     }
 }
 
-fn ask_kafka(oracle: &Oracle, logs: &mut [Judged]) -> Result<()> {
-    let mut tasks = Vec::new();
-    for log in &*logs {
-        tasks.push(Task::Dump { dir: log.dumped.clone(), out: log.dump.clone() });
-        for trial in &log.trials {
-            tasks.push(Task::Open { dir: trial.kafka_dir.clone(), recovery_point: trial.recovery_point, clean: trial.clean });
-        }
-    }
-    let mut answers = many::run(oracle, &tasks)?.into_iter();
-    for log in &mut *logs {
-        answers.next();
-        let theirs = dump::read(&log.dump)?;
-        log.found.extend(dump::compare(&dump::directory(&log.dumped)?, &theirs, |_| Exactness::Full));
-        for trial in &log.trials {
-            let answer = answers.next().context("an answer is missing")?;
-            let found = compare_trial(trial, &answer)?;
-            log.found.extend(found.into_iter().map(|difference| format!("{}: {difference}", trial.what)));
-        }
-    }
-    check_files(oracle, logs)
-}
-
 /// The same offsets and segments, and the same state left behind.
-fn compare_trial(trial: &Trial, answer: &str) -> Result<Vec<String>> {
-    let Ok(theirs) = serde_json::from_str::<Opened>(answer) else { return Ok(vec![format!("Kafka says {answer}")]) };
+fn compare_trial(trial: &Trial, answer: &serde_json::Value) -> Result<Vec<String>> {
+    let Ok(theirs) = Opened::deserialize(answer) else { return Ok(vec![format!("Kafka says {answer}")]) };
     let mut found = Vec::new();
     let batches = dump::directory(&trial.our_dir)?;
     if trial.ours.at_batch(&batches) != theirs.at_batch(&batches) {
@@ -249,17 +229,4 @@ fn compare_indexes(trial: &Trial) -> Result<Vec<String>> {
 fn producers(path: &Path) -> Result<BTreeSet<String>> {
     let bytes = fs::read(path).with_context(|| format!("could not read {}", path.display()))?;
     Ok(snapshot::parse(&bytes)?.iter().map(|producer| format!("{producer:?}")).collect())
-}
-
-/// Kafka's own tool over the indexes and snapshots that we left.
-fn check_files(oracle: &Oracle, logs: &mut [Judged]) -> Result<()> {
-    let dirs: Vec<&Path> = logs.iter().flat_map(Judged::our_dirs).collect();
-    let found = tools::check(oracle, &dirs)?;
-    for log in logs {
-        for dir in log.our_dirs().map(Path::to_owned).collect::<Vec<_>>() {
-            let of_dir = found.iter().filter(|(file, _)| file.parent() == Some(&dir));
-            log.found.extend(of_dir.flat_map(|(file, what)| what.iter().map(move |what| format!("{}: {what}", file.display()))));
-        }
-    }
-    Ok(())
 }

@@ -9,10 +9,10 @@ use keeplog::ActiveProducer;
 use keeplog::inspect::snapshot;
 
 use crate::dump;
-use crate::oracle::Oracle;
+use crate::kafka::Kafka;
 
-/// What Kafka's tool has against the indexes and snapshots in `dirs`, by file.
-pub(super) fn check(oracle: &Oracle, dirs: &[&Path]) -> Result<BTreeMap<PathBuf, Vec<String>>> {
+/// What Kafka's tool has against the indexes and snapshots in `dirs`, by file. Works below `root`.
+pub(super) fn check(kafka: &Kafka, dirs: &[&Path], root: &Path) -> Result<BTreeMap<PathBuf, Vec<String>>> {
     let mut indexes = Vec::new();
     let mut snapshots = Vec::new();
     for dir in dirs {
@@ -22,8 +22,8 @@ pub(super) fn check(oracle: &Oracle, dirs: &[&Path]) -> Result<BTreeMap<PathBuf,
     let mut found: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
     let mut note = |file: &Path, what: String| found.entry(file.to_owned()).or_default().push(what);
 
-    let sane = said(&oracle.dump_log_segments(&["--index-sanity-check"], &indexes)?)?;
-    let verified = said(&oracle.dump_log_segments(&["--verify-index-only"], &indexes)?)?;
+    let sane = said(&dump_log_segments(kafka, "--index-sanity-check", &indexes, root)?)?;
+    let verified = said(&dump_log_segments(kafka, "--verify-index-only", &indexes, root)?)?;
     for file in &indexes {
         let path = file.display();
         // Of an empty index the tool says that, and nothing else.
@@ -39,7 +39,7 @@ pub(super) fn check(oracle: &Oracle, dirs: &[&Path]) -> Result<BTreeMap<PathBuf,
         }
     }
 
-    let shown = said(&oracle.dump_log_segments(&[], &snapshots)?)?;
+    let shown = said(&dump_log_segments(kafka, "", &snapshots, root)?)?;
     for file in &snapshots {
         let lines = shown.get(file).with_context(|| format!("the tool passed over {}", file.display()))?;
         let mut theirs: Vec<_> = lines.iter().map(|line| fields(line)).collect();
@@ -51,6 +51,17 @@ pub(super) fn check(oracle: &Oracle, dirs: &[&Path]) -> Result<BTreeMap<PathBuf,
         }
     }
     Ok(found)
+}
+
+/// What the tool prints with `flag` over `files`.
+fn dump_log_segments(kafka: &Kafka, flag: &str, files: &[PathBuf], root: &Path) -> Result<String> {
+    if files.is_empty() {
+        return Ok(String::new());
+    }
+    let (list, out) = (root.join("tool-files"), root.join("tool-output"));
+    fs::write(&list, files.iter().map(|file| format!("{}\n", file.display())).collect::<String>())?;
+    let _: serde_json::Value = kafka.ask("dump-log-segments", &[("list", &list.display()), ("out", &out.display()), ("flag", &flag)])?;
+    Ok(fs::read_to_string(out)?)
 }
 
 /// The lines behind each `Dumping FILE`.

@@ -1,34 +1,33 @@
 //! Damaged directories: recovery must end as Kafka's does, except where Kafka loses or hides what can be kept.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod damage;
+
+use std::collections::BTreeSet;
 use std::fs;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use fastrand::Rng;
 use keeplog::{Log, LogOptions, RecoveryMode};
 use serde::Deserialize;
 
-use crate::directory::{self, base_offset, describe};
+use crate::clean::dump_by_kafka;
+use crate::directory::{self, PARTITION, base_offset, describe};
 use crate::dump::{self, Exactness};
-use crate::oracle::Oracle;
-use crate::tally::Tally;
+use crate::kafka::Kafka;
+use crate::tally::{Row, Tally};
+use crate::workers::{self, Case as Judged};
+use crate::{Seeds, keeping};
+use damage::{From, Victim};
 
-/// The clock of the cases, ms: with it no producer has expired.
-const NOW_MS: i64 = 1_760_000_001_000;
-const UNTOUCHED: &str = "untouched";
-/// Directories that the oracle makes for a seed.
-const CASES: usize = 34;
+/// The settings under which the logs are written and recovered.
+const SEGMENT_BYTES: u32 = 8192;
+const INDEX_INTERVAL_BYTES: u32 = 512;
+const FAR_PAST_END: u64 = 10_000_000;
 
-/// `kafka.json`.
+/// What Kafka answers to `recover`.
 #[derive(Debug, Deserialize)]
 struct Verdict {
-    recovery_point: u64,
-    #[serde(rename = "segment.bytes")]
-    segment_bytes: u32,
-    #[serde(rename = "index.interval.bytes")]
-    index_interval_bytes: u32,
-    written_end_offset: u64,
     opened: bool,
     #[serde(default)]
     log_start_offset: u64,
@@ -46,7 +45,14 @@ struct Segment {
     bytes: u64,
 }
 
-/// Whose outcome is the right one. The fixtures' README has the reasons.
+/// The log before any damage.
+#[derive(Debug, Deserialize)]
+struct Written {
+    now_ms: i64,
+    end_offset: u64,
+}
+
+/// Whose outcome is the right one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     /// Kafka's.
@@ -82,104 +88,110 @@ fn expected(case: &str) -> Expected {
         "sealed-cut" => Expected::EndCut,
         "sealed-bit-below-recovery-point" | "sealed-cut-below-recovery-point" => Expected::DamageKept { salvage_as_kafka: false },
         "sealed-missing" => Expected::SegmentMissed,
-        "txnindex-garbage" => Expected::IndexRebuilt,
+        "txnindex-newer-version" => Expected::IndexRebuilt,
         _ => Expected::AsKafka,
     }
 }
 
 /// One damaged directory.
 struct Case<'a> {
-    dir: &'a Path,
+    kafka: &'a Kafka,
+    /// As the damage left it.
+    before: PathBuf,
+    /// As Kafka left it.
+    after: PathBuf,
+    recovery_point: u64,
     verdict: Verdict,
+    written: &'a Written,
     /// The directory before the damage.
     untouched: &'a Path,
 }
 
-/// 34 directories for each seed.
-pub(crate) fn run(oracle: &Oracle, seeds: Range<u64>) -> Result<()> {
+/// Every damage for each seed.
+pub(crate) fn run(kafka: &Kafka, seeds: &Seeds) -> Row {
     let mut tally = Tally::new("recovery");
-    let mut unmade = 0;
-    for seed in seeds.clone() {
-        let dir = tempfile::tempdir()?;
-        let out = dir.path().to_str().context("a temporary directory whose name is no UTF-8")?;
-        let made = oracle.run(&["recovery", out, &seed.to_string()]);
-        let cases = cases(dir.path())?;
-        if cases.len() < CASES {
-            // The oracle can't dump a log whose damage lies inside compressed records: for such a seed it stops there.
-            let error = made.err().context("the oracle ended early without an error")?;
-            ensure!(cases.contains_key(UNTOUCHED), "{error:#}");
-            println!("recovery seed {seed}: the oracle made {} of {CASES} directories", cases.len());
-            unmade += CASES - cases.len();
-        }
-        let untouched = cases.get(UNTOUCHED).context("no untouched directory among the cases")?.join("before");
-        for (name, dir) in &cases {
-            let differences = judge(name, dir, &untouched).unwrap_or_else(|error| vec![format!("{error:#}")]);
-            tally.judge(&format!("seed {seed} {name}"), &differences);
-        }
-    }
-    tally.finish(&format!("damaged directories of seeds {}..{} ({unmade} not made)", seeds.start, seeds.end))
+    workers::each(&seeds.range, seeds.jobs, &mut tally, |seed| keeping(seeds, "recovery", seed, |root| judge_all(kafka, seed, root)));
+    tally.finish(&format!("damaged directories of logs {seeds}"))
 }
 
-/// The finished directories by the name of the damage, which follows a number.
-fn cases(root: &Path) -> Result<BTreeMap<String, PathBuf>> {
-    let mut cases = BTreeMap::new();
-    for entry in fs::read_dir(root)? {
-        let path = entry?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split_once('-'));
-        if let Some((_, name)) = name.filter(|_| path.join("after.files").is_file()) {
-            cases.insert(name.to_owned(), path.clone());
-        }
+fn judge_all(kafka: &Kafka, seed: u64, root: &Path) -> Result<Vec<Judged>> {
+    let untouched = root.join("untouched").join(PARTITION);
+    let arguments: [(&str, &dyn std::fmt::Display); 4] = [("dir", &untouched.display()), ("seed", &seed), ("round", &1), ("plain", &true)];
+    let written: Written = kafka.ask("grow", &arguments)?;
+    let mut judged = Vec::new();
+    for (i, (name, from, damage)) in damage::ALL.iter().enumerate() {
+        let root = root.join(name);
+        let before = root.join("before");
+        directory::copy(&untouched, &before)?;
+        let victim = Victim::new(&before)?;
+        damage(&victim, &mut Rng::with_seed(seed * 100 + i as u64))?;
+        let recovery_point = match from {
+            From::Zero => 0,
+            From::Middle => base_offset(&dump::names(&untouched, &["log"])?[2])?,
+            From::End => written.end_offset,
+            From::PastEnd => FAR_PAST_END,
+        };
+        let after = root.join("kafka").join(PARTITION);
+        directory::copy(&before, &after)?;
+        let verdict = recover(kafka, &after, written.now_ms, recovery_point)?;
+        let case = Case { kafka, before, after, recovery_point, verdict, written: &written, untouched: &untouched };
+        let differences = case.judge(name).unwrap_or_else(|error| vec![format!("{error:#}")]);
+        judged.push(Judged { name: (*name).to_owned(), differences });
     }
-    Ok(cases)
+    Ok(judged)
 }
 
-fn judge(name: &str, dir: &Path, untouched: &Path) -> Result<Vec<String>> {
-    let verdict: Verdict = serde_json::from_str(&fs::read_to_string(dir.join("kafka.json"))?)?;
-    let case = Case { dir, verdict, untouched };
-    match expected(name) {
-        Expected::AsKafka => case.open(RecoveryMode::TruncateTail, |opened| opened.as_kafka(0)),
-        Expected::AsKafkaReported => {
-            let lost = dump::directory(untouched)?.iter().filter(|batch| batch.base >= case.verdict.log_end_offset).count();
-            case.open(RecoveryMode::TruncateTail, |opened| opened.as_kafka(usize::from(lost > 1)))
-        }
-        Expected::UnknownFormat => case.open(RecoveryMode::TruncateTail, Opened::unknown_format),
-        Expected::TailCut => case.open(RecoveryMode::TruncateTail, Opened::tail_cut),
-        Expected::SegmentMissed => case.open(RecoveryMode::TruncateTail, Opened::segment_missed),
-        Expected::IndexRebuilt => case.open(RecoveryMode::TruncateTail, Opened::index_rebuilt),
-        Expected::DamageKept { salvage_as_kafka } => {
-            let mut found = case.open(RecoveryMode::TruncateTail, Opened::damage_kept)?;
-            if salvage_as_kafka {
-                found.extend(case.salvage()?);
-            }
-            Ok(found)
-        }
-        Expected::EndCut => {
-            let mut found = case.open(RecoveryMode::TruncateTail, Opened::end_cut)?;
-            found.extend(case.salvage()?);
-            Ok(found)
-        }
-    }
-}
-
-/// A log that recovery has opened, with what it should be.
-struct Opened<'a> {
-    log: Log,
-    dir: PathBuf,
-    case: &'a Case<'a>,
-    found: Vec<String>,
+fn recover(kafka: &Kafka, dir: &Path, now_ms: i64, recovery_point: u64) -> Result<Verdict> {
+    kafka.ask(
+        "recover",
+        &[
+            ("dir", &dir.display()),
+            ("now", &now_ms),
+            ("recovery_point", &recovery_point),
+            ("segment.bytes", &SEGMENT_BYTES),
+            ("index.interval.bytes", &INDEX_INTERVAL_BYTES),
+            ("segment.index.bytes", &(16 << 10)),
+        ],
+    )
 }
 
 impl Case<'_> {
+    fn judge(&self, name: &str) -> Result<Vec<String>> {
+        match expected(name) {
+            Expected::AsKafka => self.open(RecoveryMode::TruncateTail, |opened| opened.as_kafka(0)),
+            Expected::AsKafkaReported => {
+                let lost = dump::directory(self.untouched)?.iter().filter(|batch| batch.base >= self.verdict.log_end_offset).count();
+                self.open(RecoveryMode::TruncateTail, |opened| opened.as_kafka(usize::from(lost > 1)))
+            }
+            Expected::UnknownFormat => self.open(RecoveryMode::TruncateTail, Opened::unknown_format),
+            Expected::TailCut => self.open(RecoveryMode::TruncateTail, Opened::tail_cut),
+            Expected::SegmentMissed => self.open(RecoveryMode::TruncateTail, Opened::segment_missed),
+            Expected::IndexRebuilt => self.open(RecoveryMode::TruncateTail, Opened::index_rebuilt),
+            Expected::DamageKept { salvage_as_kafka } => {
+                let mut found = self.open(RecoveryMode::TruncateTail, Opened::damage_kept)?;
+                if salvage_as_kafka {
+                    found.extend(self.salvage()?);
+                }
+                Ok(found)
+            }
+            Expected::EndCut => {
+                let mut found = self.open(RecoveryMode::TruncateTail, Opened::end_cut)?;
+                found.extend(self.salvage()?);
+                Ok(found)
+            }
+        }
+    }
+
     /// Opens a copy of the directory with the recovery point that Kafka was given.
     fn open<'a>(&'a self, mode: RecoveryMode, judge: impl FnOnce(&mut Opened<'a>) -> Result<()>) -> Result<Vec<String>> {
         let root = tempfile::tempdir()?;
-        let dir = directory::data_dir(root.path(), &self.dir.join("before"), false, self.verdict.recovery_point)?;
+        let dir = directory::data_dir(root.path(), &self.before, false, self.recovery_point)?;
         let settings = LogOptions::new()
-            .segment_bytes(self.verdict.segment_bytes)
-            .index_interval_bytes(self.verdict.index_interval_bytes)
+            .segment_bytes(SEGMENT_BYTES)
+            .index_interval_bytes(INDEX_INTERVAL_BYTES)
             .recovery_mode(mode)
             .recovery_full_scan(true);
-        let log = directory::open(&dir, NOW_MS, settings)?;
+        let log = directory::open(&dir, self.written.now_ms, settings)?;
         let mut opened = Opened { log, dir, case: self, found: Vec::new() };
         judge(&mut opened)?;
         let found = std::mem::take(&mut opened.found);
@@ -193,8 +205,16 @@ impl Case<'_> {
 
     /// Base offset and bytes of the segments as they lay there.
     fn given(&self) -> Result<Vec<(u64, u64)>> {
-        segments(&self.dir.join("before"))
+        segments(&self.before)
     }
+}
+
+/// A log that recovery has opened, with what it should be.
+struct Opened<'a> {
+    log: Log,
+    dir: PathBuf,
+    case: &'a Case<'a>,
+    found: Vec<String>,
 }
 
 impl Opened<'_> {
@@ -226,7 +246,7 @@ impl Opened<'_> {
         self.can_be_read()?;
         self.log.close().map_err(describe)?;
         self.expect("opened by Kafka:", &true, &verdict.opened);
-        let theirs = dump::read(&self.case.dir.join("after.jsonl"))?;
+        let theirs = dump_by_kafka(self.case.kafka, &self.case.after, &self.case.after.with_extension("jsonl"))?;
         self.found.extend(dump::compare(&dump::directory(&self.dir)?, &theirs, |_| Exactness::Full));
         self.found.extend(self.other_files()?);
         Ok(())
@@ -253,7 +273,7 @@ impl Opened<'_> {
         let bytes = |segments: &[(u64, u64)]| segments.iter().map(|s| s.1).sum::<u64>();
         self.expect("segments are", &report.segments, &written);
         self.expect("bytes cut:", &report.cut_bytes(), &(bytes(&given) - bytes(&written)));
-        self.expect("end offset is", &self.log.end_offset(), &self.case.verdict.written_end_offset);
+        self.expect("end offset is", &self.log.end_offset(), &self.case.written.end_offset);
         self.can_be_read()
     }
 
@@ -263,7 +283,7 @@ impl Opened<'_> {
         let report = self.log.recovery_report().clone();
         self.expect("segments are", &report.segments, &given);
         self.expect("bytes cut:", &report.cut_bytes(), &0);
-        self.expect("end offset is", &self.log.end_offset(), &self.case.verdict.written_end_offset);
+        self.expect("end offset is", &self.log.end_offset(), &self.case.written.end_offset);
         let Some(damage) = report.damage.first() else { return Ok(()) };
         let segment = base_offset(&damage.file)?;
         let silent = self.log.read_from(segment).map_err(describe)?.all(|record| record.is_ok());
@@ -278,7 +298,7 @@ impl Opened<'_> {
     fn end_cut(&mut self) -> Result<()> {
         self.expect_damage(1);
         self.can_be_read()?;
-        self.expect("end offset is", &self.log.end_offset(), &self.case.verdict.written_end_offset);
+        self.expect("end offset is", &self.log.end_offset(), &self.case.written.end_offset);
         let report = self.log.recovery_report().clone();
         let [cut] = &report.cuts[..] else {
             self.found.push(format!("{} cuts, should be 1", report.cuts.len()));
@@ -288,7 +308,7 @@ impl Opened<'_> {
         let base = base_offset(&cut.file)?;
         wanted.iter_mut().filter(|segment| segment.0 == base).for_each(|segment| segment.1 -= cut.bytes);
         self.expect("segments are", &report.segments, &wanted);
-        let whole = fs::read(self.case.dir.join("before").join(&cut.file))?;
+        let whole = fs::read(self.case.before.join(&cut.file))?;
         let kept = cut.kept_in.as_ref().map(|name| fs::read(self.dir.join(name))).transpose()?;
         self.expect("the cut bytes were kept:", &kept.as_deref(), &whole.get(cut.position as usize..));
         Ok(())
@@ -302,7 +322,7 @@ impl Opened<'_> {
         let written = segments(self.case.untouched)?;
         let missing = written.iter().find(|segment| !given.contains(segment)).map(|segment| segment.0);
         self.expect("the damage begins at", &report.damage.first().map(|d| d.offset), &missing);
-        self.expect("end offset is", &self.log.end_offset(), &self.case.verdict.written_end_offset);
+        self.expect("end offset is", &self.log.end_offset(), &self.case.written.end_offset);
         Ok(())
     }
 
@@ -310,7 +330,7 @@ impl Opened<'_> {
     fn index_rebuilt(&mut self) -> Result<()> {
         self.expect_damage(0);
         self.expect("opened by Kafka:", &self.case.verdict.opened, &false);
-        self.expect("end offset is", &self.log.end_offset(), &self.case.verdict.written_end_offset);
+        self.expect("end offset is", &self.log.end_offset(), &self.case.written.end_offset);
         self.can_be_read()?;
         self.log.close().map_err(describe)?;
         // An index without entries says as much as none.
@@ -328,9 +348,7 @@ impl Opened<'_> {
     /// behind where it cut, and makes none for a segment that lost its own in a swap.
     fn other_files(&self) -> Result<Vec<String>> {
         const KINDS: [&str; 3] = ["log", "index", "timeindex"];
-        let listed = fs::read_to_string(self.case.dir.join("after.files"))?;
-        let is_counted = |name: &&str| name.rsplit_once('.').is_some_and(|(_, kind)| KINDS.contains(&kind));
-        let theirs: BTreeSet<String> = listed.lines().filter(is_counted).map(str::to_owned).collect();
+        let theirs = BTreeSet::from_iter(dump::names(&self.case.after, &KINDS)?);
         let ours = BTreeSet::from_iter(dump::names(&self.dir, &KINDS)?);
         let extra = ours.difference(&theirs).map(|name| format!("{name} is there, Kafka has none"));
         Ok(extra.chain(theirs.difference(&ours).map(|name| format!("{name} is missing"))).collect())

@@ -1,0 +1,39 @@
+package keeplog.interop.current;
+
+import java.io.IOException;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import keeplog.interop.Arguments;
+import keeplog.interop.Json;
+import org.apache.kafka.tools.DumpLogSegments;
+
+/** Kafka's own command-line tools, in this process. */
+final class Tools {
+    private Tools() {}
+
+    /** {@code dump-log-segments}: over the files that the file {@code list} names, a line each, with {@code flag}; it prints to {@code out}. */
+    static synchronized Json dumpLogSegments(Arguments a) throws IOException {
+        List<String> words = new ArrayList<>(List.of("--files", String.join(",", Files.readAllLines(a.path("list")))));
+        if (!a.text("flag").isEmpty()) words.add(a.text("flag"));
+        PrintStream before = System.out;
+        try (PrintStream out = new PrintStream(Files.newOutputStream(a.path("out")), false, StandardCharsets.UTF_8)) {
+            System.setOut(out);
+            DumpLogSegments.main(words.toArray(String[]::new));
+        } finally {
+            System.setOut(before);
+        }
+        return new Json();
+    }
+
+    /** {@code format}: makes the directories of a broker with the settings in the file {@code conf}. */
+    static Json format(Arguments a) {
+        Path conf = a.path("conf");
+        int status = kafka.tools.StorageTool.execute(new String[] {"format", "-t", a.text("cluster"), "-c", conf.toString()}, System.err);
+        if (status != 0) throw new IllegalStateException("kafka-storage format ended with " + status);
+        return new Json();
+    }
+}
