@@ -153,8 +153,8 @@ impl Deref for OffsetStore {
 /// How many partitions the store has, or is to have.
 fn count_partitions(store: &Store, asked: Option<u32>) -> Result<u32> {
     const OP: &str = "open the offset store";
-    if let Some((name, why)) = store.failed().into_iter().find(|(name, _)| name.topic() == CONSUMER_OFFSETS) {
-        return Err(Error::new(keeplog_engine::ErrorKind::Corrupt, OP, format!("{name} did not open: {why}")).at(store.path()));
+    if let Some((name, kind, why)) = store.failure_in(CONSUMER_OFFSETS) {
+        return Err(Error::new(kind, OP, format!("{name} did not open: {why}")).at(store.path()));
     }
     let mut logs = store.logs();
     logs.retain(|log| log.topic_partition().topic() == CONSUMER_OFFSETS);

@@ -1,6 +1,7 @@
 //! One chunk of a segment: read, verified, decoded and hashed. Needs nothing that depends on newer chunks, so any
 //! number of chunks may be at this stage at once.
 
+use keeplog_engine::planted::{Defect, is_planted};
 use keeplog_engine::record::{BatchHeader, Codec, DecodeError, Decoder, RecordRef};
 use keeplog_engine::storage::{File, read_exact_at};
 use keeplog_engine::{Error, Result};
@@ -223,7 +224,7 @@ impl<'a> Scanner<'a> {
             let tombstones_expired = match header.delete_horizon_ms() {
                 _ if header.magic < 2 => !keeps_legacy_tombstones,
                 Some(horizon) => horizon <= self.rules.now_ms,
-                None => false,
+                None => is_planted(Defect::DropTombstonesEarly),
             };
             self.entry(&header, entry, at as u32, tombstones_expired, chunk, source)?;
             chunk.next_offset = header.next_offset();

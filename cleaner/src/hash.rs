@@ -2,6 +2,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use keeplog_engine::planted::{Defect, is_planted};
+
 use xxhash_rust::xxh3::xxh3_128_with_secret;
 
 /// The size that XXH3 itself uses; it takes 136 bytes or more.
@@ -48,7 +50,8 @@ impl KeyHasher {
     /// The identity of `key` in this pass.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> u128 {
-        xxh3_128_with_secret(key, &self.secret)
+        let hash = xxh3_128_with_secret(key, &self.secret);
+        if is_planted(Defect::HashEightBits) { hash & 0xFF } else { hash }
     }
 }
 

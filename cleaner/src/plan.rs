@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use keeplog_engine::planted::{Defect, is_planted};
 use keeplog_engine::record::BatchHeader;
 
 use crate::options::CleanOptions;
@@ -22,7 +23,8 @@ pub(crate) struct DirtyRange {
 impl DirtyRange {
     /// The range that `options` ask for, as far as the log allows it.
     pub(crate) fn of(log: &LogView<'_>, options: &CleanOptions) -> Self {
-        let bound = options.first_uncleanable.unwrap_or(u64::MAX).min(log.last_stable_offset).min(log.active_base());
+        let stable = if is_planted(Defect::CleanOpenTransactions) { u64::MAX } else { log.last_stable_offset };
+        let bound = options.first_uncleanable.unwrap_or(u64::MAX).min(stable).min(log.active_base());
         // A bound inside a segment would leave half of it judged: the whole segment waits.
         let bases = log.sources.iter().map(|source| source.base_offset());
         let first_uncleanable = bases.take_while(|base| *base <= bound).last().unwrap_or(0);

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::checkpoint::{self, Loaded, OffsetMap};
 use crate::names::{DirectoryName, DirectoryState, TopicPartition};
+use crate::planted::{Defect, is_planted};
 use crate::storage::{EntryKind, FileLock, OpenMode, Storage, write_all_at};
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::{Error, ErrorKind, Result};
@@ -375,7 +376,7 @@ impl DataDir {
         }
         let layout = Layout::read(&*self.storage, &self.path)?;
         let unclean = layout.live.iter().find(|name| !self.is_clean(partitions.get(name).copied()));
-        if let Some(unclean) = unclean.or(layout.aside.first().filter(|_| !self.was_clean)) {
+        if let Some(unclean) = unclean.or(layout.aside.first().filter(|_| !self.was_clean)).filter(|_| !is_planted(Defect::MarkUnclean)) {
             tracing::info!(path = %self.path.display(), partition = %unclean, "closed without the clean mark");
             return Ok(false);
         }
@@ -448,6 +449,9 @@ fn take_lock(storage: &dyn Storage, dir: &Path) -> Result<Owned> {
 /// from here on must not find it.
 fn take_clean_mark(storage: &dyn Storage, dir: &Path) -> Result<bool> {
     let path = dir.join(CLEAN_MARK);
+    if is_planted(Defect::KeepCleanMark) {
+        return Ok(storage.metadata(&path).is_ok());
+    }
     let was_there = match storage.remove_file(&path) {
         Ok(()) => true,
         Err(e) if e.kind() == io::ErrorKind::NotFound => false,

@@ -10,6 +10,8 @@ pub mod data_dir;
 mod error;
 mod log;
 pub mod names;
+#[doc(hidden)]
+pub mod planted;
 mod producers;
 pub mod record;
 mod recovery;

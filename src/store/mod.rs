@@ -130,6 +130,13 @@ impl Store {
         self.inner.logs().failed.iter().map(|(name, error)| (name.clone(), format!("{error:?}"))).collect()
     }
 
+    /// The first log of `topic` that is there but did not open.
+    pub(crate) fn failure_in(&self, topic: &str) -> Option<(TopicPartition, ErrorKind, String)> {
+        let logs = self.inner.logs();
+        let (name, error) = logs.failed.iter().find(|(name, _)| name.topic() == topic)?;
+        Some((name.clone(), error.kind(), format!("{error:?}")))
+    }
+
     /// Closes a log and removes its directory with all that is in it.
     pub fn delete_log(&self, topic: &str, partition: u32) -> Result<()> {
         let name = TopicPartition::new(topic, partition)?;

@@ -4,6 +4,7 @@ use super::commit::Synced;
 use super::{Inner, Log, Unsynced, Writer};
 use crate::config::Durability;
 use crate::names::{FileKind, FileState};
+use crate::planted::{Defect, is_planted};
 use crate::producers::{Marker, SequenceCheck};
 use crate::record::{self, BatchHeader, BatchSpec, BatchWriter, ControlType, Decoder, EndMarker, Record, TimestampType, TxnResult};
 use crate::segment::{BatchPlace, IndexBuilder, SEGMENT_FILES, Segment};
@@ -268,6 +269,9 @@ impl Inner {
         let truncations = self.sync.truncations();
         drop(writer);
         let end = placed.last_offset + 1;
+        if is_planted(Defect::AcknowledgeBeforeSync) {
+            return Ok(placed);
+        }
         if durability == Durability::Synced && self.sync_up_to(end, truncations)? == Synced::Overtaken {
             let detail = "the log was truncated before this was synced, and it is gone or cut short";
             return Err(Error::new(ErrorKind::OutOfRange, "append to", detail).at(&self.place.dir).offset_at(placed.base_offset));
@@ -284,6 +288,7 @@ impl Inner {
         if header.has_producer() && !header.is_control() {
             match writer.producers.check(&header).map_err(|e| e.at(&self.place.dir))? {
                 SequenceCheck::Next => {}
+                SequenceCheck::Duplicate { .. } if is_planted(Defect::SkipSequences) => {}
                 SequenceCheck::Duplicate { base_offset, last_offset, timestamp } => {
                     return Ok(Appended { base_offset, last_offset, timestamp_ms: timestamp, duplicate: true });
                 }
@@ -309,6 +314,9 @@ impl Inner {
             self.roll_to(writer, base_offset).map_err(|e| self.fail(e))?;
         }
         if let Err(cause) = write_all_at(&*writer.file, batch.bytes, writer.position) {
+            if is_planted(Defect::GoOnAfterFailedAppend) {
+                return Err(Error::io("append to", &writer.active.path(), cause));
+            }
             let _ = writer.file.set_len(writer.position);
             return Err(self.fail(Error::io("append to", &writer.active.path(), cause)));
         }
@@ -370,7 +378,7 @@ impl Inner {
         } else {
             Some(Arc::new(old.seal()?))
         };
-        if let Some(sealed) = &sealed {
+        if let Some(sealed) = sealed.as_ref().filter(|_| !is_planted(Defect::ForgetSealedSegments)) {
             writer.unsynced.push(Unsynced { base_offset: sealed.base_offset(), file: Arc::clone(&writer.file) });
         }
         self.segments.replace(|now| {

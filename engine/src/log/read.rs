@@ -1,6 +1,7 @@
 //! Reading: by offset, by time, committed data only.
 
 use super::{Batches, Log, Records};
+use crate::planted::{Defect, is_planted};
 use crate::record::Decoder;
 use crate::segment::Segment;
 use crate::sync::atomic::Ordering;
@@ -22,12 +23,12 @@ impl Log {
 
     /// As [`Log::read_from`], without the records of aborted transactions, and only up to the last stable offset.
     pub fn read_committed_from(&self, offset: u64) -> Result<Records> {
-        let limit = self.last_stable_offset();
+        let limit = if is_planted(Defect::ShowOpen) { self.end_offset() } else { self.last_stable_offset() };
         let batches = self.batches_up_to(offset, limit)?;
         let mut aborted = Vec::new();
         let set = self.segments();
         for segment in &set.all()[set.position_of(offset)..] {
-            if segment.aborted_in(offset, limit, &mut aborted)? {
+            if is_planted(Defect::ShowAborted) || segment.aborted_in(offset, limit, &mut aborted)? {
                 break;
             }
         }

@@ -2,6 +2,7 @@
 
 use super::{Inner, Log, Writer};
 use crate::names::{FileKind, FileState};
+use crate::planted::{Defect, is_planted};
 use crate::recovery;
 use crate::scan::SCAN_BUFFER_BYTES;
 use crate::segment::{SEGMENT_FILES, Segment};
@@ -163,8 +164,10 @@ impl Inner {
         if offset <= self.start_offset.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.lease.set_log_start(Some(offset));
-        self.data_dir.write_checkpoints()?;
+        if !is_planted(Defect::ForgetStart) {
+            self.lease.set_log_start(Some(offset));
+            self.data_dir.write_checkpoints()?;
+        }
         self.start_offset.fetch_max(offset, Ordering::AcqRel);
         let mut writer = self.writer();
         if writer.epochs.truncate_head(offset) {
@@ -179,9 +182,16 @@ impl Inner {
         let keep = if offset < set.all()[0].base_offset() { 0 } else { set.position_of(offset) + 1 };
         let cut = set.all()[..keep].last().map(|last| find_cut(last, offset)).transpose()?;
         let data_end = cut.map_or(offset, |cut| cut.data_end);
-        self.sync.lower_to(data_end, |synced| self.lease.set_recovery_point(synced));
+        let keeps_point = is_planted(Defect::KeepRecoveryPointOnTruncate);
+        self.sync.lower_to(data_end, |synced| {
+            if !keeps_point {
+                self.lease.set_recovery_point(synced)
+            }
+        });
         let active_base = set.all()[..keep].last().map_or(offset, |s| s.base_offset());
-        if self.data_dir.cleaner_offset(&self.topic_partition).is_some_and(|dirty| dirty > active_base) {
+        if !is_planted(Defect::KeepCleanerOffsetOnTruncate)
+            && self.data_dir.cleaner_offset(&self.topic_partition).is_some_and(|dirty| dirty > active_base)
+        {
             self.lease.set_cleaner_offset(active_base);
         }
         if keep == 0 {
@@ -245,7 +255,7 @@ impl Inner {
 
     fn restart_writer(&self, writer: &mut Writer, active: Arc<Segment>, offset: u64, data_end: u64) -> Result<()> {
         let snapshots = recovery::list_snapshots(&self.place)?;
-        for snapshot in snapshots.into_iter().filter(|&n| n > offset) {
+        for snapshot in snapshots.into_iter().filter(|&n| n > offset && !is_planted(Defect::KeepSnapshotsOnTruncate)) {
             self.place.remove(&self.place.path(snapshot, FileKind::Snapshot, FileState::Live))?;
         }
         let set = self.segments.snapshot();

@@ -20,6 +20,7 @@ use keeplog_index::AbortedTxn;
 
 use super::{Inner, Log};
 use crate::names::{FileKind, FileState};
+use crate::planted::{Defect, is_planted};
 use crate::record::BatchHeader;
 use crate::recovery;
 use crate::segment::{IndexBuilder, SEGMENT_FILES, SealedFacts, Segment, write_index_files};
@@ -219,6 +220,10 @@ impl Inner {
         for source in sources {
             source.hold_open()?;
         }
+        if is_planted(Defect::SourcesBeforeOutputs) {
+            sources.iter().try_for_each(|source| source.retire())?;
+            self.place.sync_dir()?;
+        }
         for (i, output) in outputs.iter().enumerate().rev() {
             if i == 0 && outputs.len() > 1 {
                 self.place.sync_dir()?;
@@ -226,7 +231,7 @@ impl Inner {
             self.rename_output(output, FileState::Cleaned, FileState::Swap)?;
         }
         self.place.sync_dir()?;
-        for source in sources {
+        for source in sources.iter().filter(|_| !is_planted(Defect::SourcesBeforeOutputs)) {
             source.retire()?;
         }
         self.place.sync_dir()?;

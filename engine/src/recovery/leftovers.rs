@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use super::RecoveryReport;
 use crate::names::{self, FileKind, FileName, FileState};
+use crate::planted::{Defect, is_planted};
 use crate::scan::{EntryScanner, SCAN_BUFFER_BYTES};
 use crate::segment::{Place, SEGMENT_FILES};
 use crate::storage::{Entry, EntryKind, OpenMode};
@@ -69,6 +70,8 @@ pub(super) fn tidy(place: &Place, report: &mut RecoveryReport) -> Result<()> {
         remove(place, file, report)?;
     }
     let unfinished = in_state(FileState::Cleaned).map(|f| f.number).min().unwrap_or(u64::MAX);
+    let unfinished = if is_planted(Defect::BelieveCleaned) { u64::MAX } else { unfinished };
+    let unfinished = if is_planted(Defect::ForgetSwap) { 0 } else { unfinished };
     let undone: Vec<_> = in_state(FileState::Swap).filter(|f| f.number >= unfinished).collect();
     for file in &undone {
         remove(place, file, report)?;

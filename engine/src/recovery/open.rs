@@ -17,6 +17,7 @@ use crate::checkpoint::LeaderEpochs;
 use crate::config::{LogOptions, RecoveryMode};
 use crate::log::{Unsynced, Writer};
 use crate::names::{FileKind, FileState, file_name};
+use crate::planted::{Defect, is_planted};
 use crate::producers::ProducerStates;
 use crate::scan::SCAN_BUFFER_BYTES;
 use crate::segment::{IndexBuilder, Place, SEGMENT_FILES, SealedFacts, Segment};
@@ -127,6 +128,7 @@ impl Recovery<'_> {
             self.trusted_snapshot = self.segments[unsynced].segment.base_offset().max(self.input.recovery_point);
         }
         let from = match self.indexed {
+            _ if is_planted(Defect::RecoverLastSegmentOnly) => last,
             Some(_) => last + 1,
             None if self.options.recovery_full_scan => 0,
             None if self.input.clean => last,
@@ -270,7 +272,7 @@ impl Recovery<'_> {
         let last = at + 1 == self.segments.len();
         let old = Arc::clone(&self.segments[at].segment);
         let path = old.path();
-        if size < old.size_bytes() {
+        if size < old.size_bytes() && !is_planted(Defect::KeepTornTail) {
             let file = self.place.storage.open(&path, OpenMode::Write).map_err(|e| Error::io("open", &path, e))?;
             file.set_len(size).map_err(|e| Error::io("cut", &path, e))?;
             file.sync_data().map_err(|e| Error::io("sync", &path, e))?;
@@ -400,7 +402,7 @@ impl Recovery<'_> {
                 let end = self.next_offset;
                 self.report.notes.push(format!("the log had reached offset {number} once, says a snapshot: what came after {end} is gone"));
             }
-            if wrong || stray {
+            if (wrong || stray) && !is_planted(Defect::KeepSnapshotsOnTruncate) {
                 self.report.removed.push(file_name(number, FileKind::Snapshot));
                 self.place.remove(&self.place.path(number, FileKind::Snapshot, FileState::Live))?;
                 any = true;

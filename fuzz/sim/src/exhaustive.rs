@@ -1,7 +1,9 @@
 //! Small histories, crashed at every single change and sync, with every combination of what the disk may have kept.
 
+use std::io::ErrorKind;
 use std::rc::Rc;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use keeplog::Codec;
 
@@ -10,7 +12,7 @@ use crate::crowd;
 use crate::dice::{Dice, Odometer};
 use crate::disk::{Disk, Fault, Survival};
 use crate::features::{ALL, named};
-use crate::life::{Moment, Omission, recover_twice};
+use crate::life::{End, Era, Life, Moment, Omission, Step, recover_twice, run, trace_of};
 use crate::world::{Outside, Settings, Stop, T0, World};
 
 /// More combinations than this are not gone through; that a history has more is an error.
@@ -26,7 +28,18 @@ pub struct Script {
 }
 
 /// Histories that touch everything that is ever written, renamed or removed, each short enough to be gone through.
-pub static SCRIPTS: &[Script] = &[Script { name: "append", steps: &[("append", 1), ("append", 2), ("sync", 0), ("append", 3)] }];
+pub static SCRIPTS: &[Script] = &[
+    Script { name: "append", steps: &[("append", 1), ("append", 2), ("sync", 0), ("idempotent", 1), ("append", 3)] },
+    Script { name: "roll", steps: &[("append", 1), ("roll", 0), ("append", 2), ("roll", 0), ("sync", 0)] },
+    Script { name: "clean", steps: &[("append", 1), ("append", 2), ("roll", 0), ("append", 3), ("clean", 1)] },
+    Script { name: "clean twice", steps: &[("append", 1), ("roll", 0), ("clean", 1), ("append", 2), ("roll", 0), ("clean", 1)] },
+    Script { name: "truncate", steps: &[("append", 1), ("roll", 0), ("append", 2), ("truncate", 1), ("append", 3)] },
+    Script { name: "trim", steps: &[("append", 1), ("roll", 0), ("append", 2), ("trim", 1), ("retain", 0), ("checkpoint", 0)] },
+    Script { name: "restart", steps: &[("append", 1), ("checkpoint", 0), ("restart", 0), ("append", 2)] },
+    Script { name: "transact", steps: &[("transact", 1), ("roll", 0), ("leave open", 1), ("clean", 1), ("end open", 1)] },
+    Script { name: "commit", steps: &[("commit", 1), ("commit", 2), ("delete offset", 1), ("clean", 2), ("commit", 3)] },
+    Script { name: "delete group", steps: &[("commit", 1), ("delete group", 1), ("reload", 0), ("housekeep", 0)] },
+];
 
 /// What was gone through.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,6 +81,55 @@ pub fn crash_everywhere(script: &Script, omission: Omission) -> Result<Count, St
     match failures.sorted().into_iter().next() {
         Some((_, what)) => Err(what),
         None => Ok(total.into_inner().unwrap()),
+    }
+}
+
+/// Lets every call of `script` fail once, in every way, and goes on with what is left. Returns the number of failures.
+///
+/// # Errors
+/// What is not as it must be, the first in the order of the history.
+///
+/// # Panics
+/// If a history can't be gone through.
+pub fn fail_everywhere(script: &Script, omission: Omission) -> Result<u64, String> {
+    let moments = crowd::alone(|| moments(script, omission))?;
+    let (lives, failures) = (AtomicU64::new(0), crowd::Findings::default());
+    crowd::each(moments.len() as u64, |number| {
+        let Moment { step, call: at } = moments[number as usize];
+        let faults = [
+            Fault::Once { at, kind: ErrorKind::Other },
+            Fault::Once { at, kind: ErrorKind::StorageFull },
+            Fault::Full { at },
+            Fault::Read { at },
+        ];
+        for fault in faults.into_iter().filter(|_| step > 0) {
+            lives.fetch_add(1, Ordering::Relaxed);
+            let mut life = script.life();
+            life.eras[0].steps[step - 1].fault = fault;
+            if let Err(failure) = run(&life, omission, false) {
+                failures.add(number, format!("{}: {fault:?} in step {step}: {}", script.name, failure.what));
+                return true;
+            }
+        }
+        false
+    });
+    match failures.sorted().into_iter().next() {
+        Some((_, what)) => Err(what),
+        None => Ok(lives.into_inner()),
+    }
+}
+
+/// What `script` does, a line for each thing.
+#[must_use]
+pub fn trace(script: &Script) -> Vec<String> {
+    crowd::alone(|| trace_of(&script.life()))
+}
+
+impl Script {
+    /// The history with nothing that goes wrong.
+    fn life(&self) -> Life {
+        let step = |(name, seed): &(&str, u64)| Step { feature: named(name), seed: *seed, fault: Fault::None };
+        Life { settings: settings(), eras: vec![Era { steps: self.steps.iter().map(step).collect(), end: End::Close }] }
     }
 }
 

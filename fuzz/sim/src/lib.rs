@@ -11,6 +11,8 @@
 
 mod afterlife;
 pub mod crowd;
+#[cfg(feature = "planted")]
+pub mod defects;
 pub mod dice;
 pub mod disk;
 pub mod exhaustive;

@@ -111,7 +111,21 @@ pub type Omission = Option<fn(&Call<'_>) -> bool>;
 /// # Errors
 /// The first thing that is not as it must be; a panic is one, too.
 pub fn run(life: &Life, omission: Omission, trace: bool) -> Result<Tally, Failure> {
-    let outside = Outside::new(life.settings.clone(), trace);
+    run_in(life, omission, &Outside::new(life.settings.clone(), trace), trace)
+}
+
+/// What `life` does, a line for each thing, whether anything is wrong with it or not.
+#[must_use]
+pub fn trace_of(life: &Life) -> Vec<String> {
+    let outside = Outside::new(life.settings.clone(), true);
+    match run_in(life, None, &outside, true) {
+        Ok(_) => outside.take_notes(),
+        Err(failure) => failure.trace,
+    }
+}
+
+fn run_in(life: &Life, omission: Omission, outside: &Rc<Outside>, trace: bool) -> Result<Tally, Failure> {
+    let outside = Rc::clone(outside);
     let mut runner = Runner { disk: Disk::new(T0), outside, tally: Tally::default(), era: 0 };
     runner.disk.omit_syncs(omission);
     runner.disk.trace(trace);

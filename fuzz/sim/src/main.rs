@@ -45,6 +45,16 @@ enum Command {
     Exhaustive {
         /// Only these.
         scripts: Vec<String>,
+        /// Say what they do, and do no more.
+        #[arg(long)]
+        show: bool,
+    },
+    /// Plants each defect in turn, and looks whether it is found.
+    #[cfg(feature = "planted")]
+    Defects {
+        /// Only those whose name has this in it.
+        #[arg(default_value = "")]
+        part: String,
     },
 }
 
@@ -54,7 +64,9 @@ fn main() -> ExitCode {
     let fine = match Args::parse().command {
         Command::Random { from, seeds, no_faults } => random_lives(from, seeds, !no_faults),
         Command::Replay { seed, no_faults } => replay(seed, !no_faults),
-        Command::Exhaustive { scripts } => exhaust(&scripts),
+        Command::Exhaustive { scripts, show } => exhaust(&scripts, show),
+        #[cfg(feature = "planted")]
+        Command::Defects { part } => find_defects(&part),
     };
     if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -112,12 +124,16 @@ fn tell_shortest(seed: u64, life: &Life, failure: Failure) {
     println!("{}\nagain: keeplog-sim replay {seed}", failure.what);
 }
 
-fn exhaust(names: &[String]) -> bool {
+fn exhaust(names: &[String], show: bool) -> bool {
     let mut fine = true;
     for script in exhaustive::SCRIPTS.iter().filter(|script| names.is_empty() || names.iter().any(|name| name == script.name)) {
-        match exhaustive::crash_everywhere(script, None) {
-            Ok(count) => println!(
-                "{:<20} {:>6} crashes, {:>9} disks, {:>6} at most for one crash",
+        if show {
+            println!("== {}\n{}", script.name, exhaustive::trace(script).join("\n"));
+            continue;
+        }
+        match exhaustive::crash_everywhere(script, None).and_then(|count| Ok((count, exhaustive::fail_everywhere(script, None)?))) {
+            Ok((count, faults)) => println!(
+                "{:<14} {:>5} crashes, {:>8} disks, {:>6} at most for one crash; {faults:>5} faults",
                 script.name, count.crashes, count.disks, count.most
             ),
             Err(what) => {
@@ -127,4 +143,25 @@ fn exhaust(names: &[String]) -> bool {
         }
     }
     fine
+}
+
+#[cfg(feature = "planted")]
+fn find_defects(part: &str) -> bool {
+    use keeplog_sim::defects;
+    let planted: Vec<_> = defects::ALL.iter().filter(|planted| planted.name.contains(part)).collect();
+    let mut missed = 0;
+    for planted in &planted {
+        match defects::find(planted, 0) {
+            Some(found) => {
+                let what: String = found.failure.what.chars().take(110).collect();
+                println!("{:<78} {:>6} lives, seed {:>6}: {what}", planted.name, found.lives, found.seed);
+            }
+            None => {
+                missed += 1;
+                println!("{:<78} NOT FOUND in {} lives", planted.name, defects::LIVES_MAX);
+            }
+        }
+    }
+    println!("{} of {} found", planted.len() - missed, planted.len());
+    missed == 0
 }

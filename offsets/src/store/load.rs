@@ -1,6 +1,7 @@
 //! From the log of one partition to its cache.
 
 use keeplog_engine::names::{FileKind, file_name};
+use keeplog_engine::planted::{Defect, is_planted};
 use keeplog_engine::record::{ControlType, Decoder};
 use keeplog_engine::{Error, Log, Result, StoredBatch};
 
@@ -40,7 +41,7 @@ fn fold(replay: &mut Replay, decoder: &mut Decoder, batch: &StoredBatch, start_o
     let origin = if header.is_transactional() { Origin::Transaction { producer_id } } else { Origin::Plain };
     for record in decoder.records(&batch.bytes)? {
         let record = record?;
-        if record.offset < start_offset {
+        if record.offset < start_offset || (record.value.is_none() && is_planted(Defect::LoadSkipsTombstones)) {
             continue;
         }
         if !header.is_control() {

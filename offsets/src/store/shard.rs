@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use keeplog_engine::planted::{Defect, is_planted};
 use keeplog_engine::record::Record;
 use keeplog_engine::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use keeplog_engine::{Durability, Error, ErrorKind, Log, Result};
@@ -48,7 +49,9 @@ struct Unshown {
 impl Shard {
     pub(super) fn open(log: Log) -> Result<(Self, LoadReport)> {
         // A process that was killed leaves what it wrote, but not all of it is safe yet; and what is shown must be.
-        log.sync()?;
+        if !is_planted(Defect::LoadUnsynced) {
+            log.sync()?;
+        }
         let (replay, report) = load(&log)?;
         Ok((Self { log, order: Mutex::default(), served: RwLock::new(Served::Loaded(Box::new(replay))) }, report))
     }
@@ -127,6 +130,9 @@ impl Shard {
     ) -> Result<usize> {
         let count = keys.len();
         let limit = self.log.options().max_message_bytes.min(self.log.options().segment_bytes) as usize;
+        if is_planted(Defect::ForgetDeletion) {
+            return Ok(count);
+        }
         let mut last_offset = None;
         let mut batch = Vec::new();
         let mut bytes = BATCH_OVERHEAD_BYTES;
@@ -154,7 +160,8 @@ impl Shard {
 
     /// Waits for the acknowledgement that is due, then shows everything up to `last_offset`.
     fn finish(&self, durability: Durability, last_offset: u64) -> Result<()> {
-        if durability == Durability::Synced {
+        let early = is_planted(Defect::ShowCommitBeforeSync);
+        if durability == Durability::Synced && !early {
             self.log.sync()?;
         }
         let mut order = self.order();
@@ -166,6 +173,10 @@ impl Shard {
                 // invariant: these bytes were made by the encoders of this crate.
                 replay.record(Origin::Plain, offset, record.key.as_deref(), record.value.as_deref()).expect("reads what it writes");
             }
+        }
+        if early {
+            drop((order, served));
+            self.log.sync()?;
         }
         Ok(())
     }

@@ -28,6 +28,9 @@ pub enum Survival {
 
 /// A disk writes this many bytes at once or not at all.
 const SECTOR_BYTES: usize = 512;
+/// The first bytes of a batch are under no checksum: with junk in them alone, a batch at the very end of a log is
+/// believed, by Keeplog as by Kafka. The disk has zeros there.
+const UNCHECKED_BYTES: usize = 21;
 
 impl Disk {
     /// The disk when the power comes back, after it went just now: a new one, all that is on it durable.
@@ -134,8 +137,13 @@ fn any_sectors(node: &Node, changes: &[&Unsynced], choices: &mut dyn Choose) -> 
         while from < written.len() {
             let to = written.len().min(from + SECTOR_BYTES - (start + from) % SECTOR_BYTES);
             let end = (start + to).min(length);
-            if choices.choose(2) == 0 && start + from < end {
-                bytes[start + from..end].copy_from_slice(&written[from..end - start]);
+            if start + from < end {
+                let place = &mut bytes[start + from..end];
+                if choices.choose(2) == 0 {
+                    place.copy_from_slice(&written[from..end - start]);
+                } else if from == 0 && to < UNCHECKED_BYTES {
+                    place.fill(0);
+                }
             }
             from = to;
         }

@@ -158,7 +158,11 @@ impl LogModel {
 
     /// It returned.
     pub fn truncated(&mut self, to: u64, whole: u64, start: u64) {
+        // A batch of one record that lies below is there, or was cleaned away and is remembered.
+        let of_producers = self.of_producers.clone();
         self.cut_off(whole);
+        self.of_producers = of_producers;
+        self.of_producers.values_mut().for_each(|batches| batches.retain(|offset| *offset < to));
         self.end = to;
         (self.start_min, self.start_max) = (start, start);
     }

@@ -1,0 +1,97 @@
+//! Defects that a test can switch on, to show that the simulator (`fuzz/sim`) finds them. Without the feature `planted`
+//! [`is_planted`] is always false, and nothing of this is left in a build.
+
+/// A defect in the engine or in what lies above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defect {
+    /// An append is acknowledged as synced before it is.
+    AcknowledgeBeforeSync,
+    /// A sync that fails is taken for done.
+    SwallowSyncError,
+    /// The recovery point moves to the end of the log before that is synced.
+    RecoveryPointBeforeSync,
+    /// A failed append does not stop the log, nor is it cut back.
+    GoOnAfterFailedAppend,
+    /// The segments that were closed since the last sync are not synced with the next.
+    ForgetSealedSegments,
+    /// The sources of a swap go before its outputs have their `.swap` names.
+    SourcesBeforeOutputs,
+    /// A rewrite goes on over what is not synced yet.
+    RewriteUnsynced,
+    /// A `.cleaned` file is taken for a finished output.
+    BelieveCleaned,
+    /// A `.swap` file is thrown away.
+    ForgetSwap,
+    /// Recovery begins at the active segment, wherever the recovery point is.
+    RecoverLastSegmentOnly,
+    /// The bytes behind the last sound batch stay in the file.
+    KeepTornTail,
+    /// Checksums are not looked at in recovery.
+    SkipChecksums,
+    /// The clean mark is written whatever was not closed in order.
+    MarkUnclean,
+    /// The clean mark stays until the directory is closed again.
+    KeepCleanMark,
+    /// A truncation leaves the recovery point where it was.
+    KeepRecoveryPointOnTruncate,
+    /// A truncation leaves the cleaner's offset where it was.
+    KeepCleanerOffsetOnTruncate,
+    /// Snapshots of producers above the end of the log are believed.
+    KeepSnapshotsOnTruncate,
+    /// A raised start offset is not saved.
+    ForgetStart,
+    /// Sequence numbers of producers are not looked at.
+    SkipSequences,
+    /// Readers of committed records get aborted ones, too.
+    ShowAborted,
+    /// Readers of committed records read to the end.
+    ShowOpen,
+    /// The cleaner goes up to the end of the sealed segments, whatever transaction is open.
+    CleanOpenTransactions,
+    /// The cleaner drops tombstones in the pass that first meets them, with what is older still in place.
+    DropTombstonesEarly,
+    /// The cleaner tells keys apart by eight bits of their hash.
+    HashEightBits,
+    /// Groups of segments are swapped from the newest to the oldest.
+    SwapDescending,
+    /// The cache shows a commit before it is synced.
+    ShowCommitBeforeSync,
+    /// A load shows what is not synced.
+    LoadUnsynced,
+    /// A load passes over tombstones.
+    LoadSkipsTombstones,
+    /// A deletion of committed offsets is not written.
+    ForgetDeletion,
+}
+
+#[cfg(feature = "planted")]
+mod switch {
+    use std::cell::Cell;
+
+    use super::Defect;
+
+    thread_local! {
+        static PLANTED: Cell<Option<Defect>> = const { Cell::new(None) };
+    }
+
+    /// Switches a defect on in this thread, or all off.
+    pub fn plant(defect: Option<Defect>) {
+        PLANTED.set(defect);
+    }
+
+    /// Whether `defect` is switched on.
+    pub fn is_planted(defect: Defect) -> bool {
+        PLANTED.get() == Some(defect)
+    }
+}
+
+#[cfg(not(feature = "planted"))]
+mod switch {
+    /// Whether `defect` is switched on: no.
+    #[inline(always)]
+    pub const fn is_planted(_: super::Defect) -> bool {
+        false
+    }
+}
+
+pub use switch::*;
