@@ -141,7 +141,7 @@ impl Log {
         }
         let clean = data_dir.opened(topic_partition)?;
         let dir: Arc<Path> = data_dir.partition_path(topic_partition).into();
-        let place = Place { storage: Arc::clone(data_dir.storage()), dir };
+        let place = Place::new(Arc::clone(data_dir.storage()), dir);
         let input = recovery::Input {
             clean,
             recovery_point: data_dir.recovery_point(topic_partition),
@@ -261,7 +261,8 @@ impl Log {
 
     /// Closes the log: everything is made durable, the active segment's indexes are written, a producer snapshot
     /// is left at the end, and the checkpoints of the data directory are brought up to date. Other clones of the
-    /// handle fail to write with `Closed` from then on. Closing twice is fine.
+    /// handle fail to read and write with `Closed` from then on; an iterator that is under way ends so at the first segment
+    /// that it has not opened yet. Closing twice is fine.
     pub fn close(&self) -> Result<()> {
         self.inner.close()
     }
@@ -370,6 +371,7 @@ impl Inner {
         let result = self.close_files();
         self.end_syncs(result.is_ok().then(|| self.end_offset.load(Ordering::Acquire)));
         self.note_offsets();
+        self.place.give_up();
         if result.is_ok() {
             self.lease.set_recovery_point(self.writer().data_end);
             self.data_dir.closed_clean(&self.topic_partition);

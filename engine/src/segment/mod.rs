@@ -20,7 +20,7 @@ use crate::scan::{EntryScanner, ScanCause, ScanError};
 use crate::storage::{File, OpenMode, Storage, read_exact_at};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// Bytes read first to see whether an index entry leads to a batch; a larger batch is read whole.
 const INDEX_CHECK_BYTES: usize = 16 << 10;
@@ -33,9 +33,27 @@ pub(crate) const SEGMENT_FILES: [FileKind; 4] = FileKind::OF_SEGMENT;
 pub(crate) struct Place {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) dir: Arc<Path>,
+    /// The log was closed: from then on its names may stand for what another life of it, or another log, has put there.
+    over: Arc<AtomicBool>,
 }
 
 impl Place {
+    pub(crate) fn new(storage: Arc<dyn Storage>, dir: Arc<Path>) -> Self {
+        Self { storage, dir, over: Arc::default() }
+    }
+
+    /// From here on nothing is opened by its name any more.
+    pub(crate) fn give_up(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
+    fn check_own(&self, path: &Path) -> Result<()> {
+        if self.over.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, "read", "the log was closed before this part of it was opened").at(path));
+        }
+        Ok(())
+    }
+
     /// Path of the file of `kind` for `number`.
     pub(crate) fn path(&self, number: u64, kind: FileKind, state: FileState) -> PathBuf {
         self.dir.join(FileName { number, kind, state }.to_string())
@@ -201,11 +219,11 @@ impl Segment {
             return Ok(Arc::clone(file));
         }
         let path = self.path();
-        let opened = self.place.storage.open(&path, OpenMode::Read);
+        let opened = self.place.storage.open(&path, OpenMode::Read).map_err(|e| Error::io("open", &path, e));
         // If the segment was replaced meanwhile, its name is gone or another file's; its own is held since before that.
         match self.file.get() {
             Some(file) => Ok(Arc::clone(file)),
-            None => opened.map_err(|e| Error::io("open", &path, e)),
+            None => self.place.check_own(&path).and(opened),
         }
     }
 

@@ -66,7 +66,13 @@ impl SealedIndexes {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             opened => opened.and_then(|file| read_range(&*file, 0, usize::try_from(file.len()?).map_err(io::Error::other)?)),
         };
-        let index = TxnIndex::new(bytes.map_err(|e| Error::io("read", &self.path(FileKind::TxnIndex), e))?);
+        // As in `read`.
+        if let Some(index) = self.txn.get() {
+            return Ok(index);
+        }
+        let path = self.path(FileKind::TxnIndex);
+        self.place.check_own(&path)?;
+        let index = TxnIndex::new(bytes.map_err(|e| Error::io("read", &path, e))?);
         Ok(self.txn.get_or_init(|| index))
     }
 
@@ -111,7 +117,10 @@ impl SealedIndexes {
         // If the segment was replaced meanwhile, its name is gone or another file's; its own is held since before that.
         let file = match self.held.get() {
             Some(held) => held[usize::from(kind == FileKind::TimeIndex)].clone().ok_or_else(|| io::ErrorKind::NotFound.into()),
-            None => opened,
+            None => {
+                self.place.check_own(&self.path(kind))?;
+                opened
+            }
         };
         match file.and_then(|file| read(&*file)) {
             Err(e) if is_lost(&e) => {

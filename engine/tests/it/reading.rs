@@ -65,6 +65,34 @@ fn a_closed_log_says_so() {
     assert_eq!(other.read_from(0).unwrap_err().kind(), ErrorKind::Closed);
 }
 
+#[test]
+fn a_reader_of_a_closed_log_never_meets_what_its_names_stand_for_next() {
+    let disk = disk();
+    let log = open(&disk, small());
+    for i in 0..100 {
+        log.append(&[Record::new(format!("k{i}"), "v".repeat(100))], Durability::Buffered).unwrap();
+    }
+    let mut reader = log.read_from(0).unwrap();
+    assert_eq!(text(&reader.next().unwrap().unwrap()).1, "k0");
+    log.close().unwrap();
+    let next_life = open(&disk, small());
+    next_life.truncate_to(0).unwrap();
+    for i in 0..200 {
+        next_life.append(&[Record::new(format!("n{i}"), "v".repeat(90))], Durability::Buffered).unwrap();
+    }
+    let mut seen = 1;
+    let end = reader.find_map(|record| match record {
+        Ok(record) => {
+            assert_eq!(text(&record).1, format!("k{seen}"));
+            seen += 1;
+            None
+        }
+        Err(error) => Some(error.kind()),
+    });
+    assert_eq!(end, Some(ErrorKind::Closed), "after what it had opened");
+    assert!(seen < 100);
+}
+
 /// Behind a clean mark nothing is scanned at open, so the reader has to notice an index that lies.
 #[test]
 fn a_damaged_offset_index_makes_reading_slow_and_not_wrong() {

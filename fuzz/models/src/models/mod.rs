@@ -6,6 +6,7 @@ mod group_commit;
 mod offsets;
 mod power_cut;
 mod readers_swap;
+mod stale_reader;
 mod store;
 mod truncation;
 mod turnstile;
@@ -29,5 +30,7 @@ pub const ALL: &[Model] = &[
     offsets::FAILING,
     offsets::HANGING,
     store::MODEL,
+    stale_reader::DELETED,
+    stale_reader::REOPENED,
     power_cut::MODEL,
 ];
