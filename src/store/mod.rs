@@ -37,6 +37,8 @@ pub(crate) struct Inner {
     data_dir: Arc<DataDir>,
     options: StoreOptions,
     logs: Mutex<Logs>,
+    /// Held from the beginning of the close to its end.
+    closing: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -87,7 +89,7 @@ impl Store {
                 }
             }
         }
-        let inner = Arc::new(Inner { data_dir, options, logs: Mutex::new(logs) });
+        let inner = Arc::new(Inner { data_dir, options, logs: Mutex::new(logs), closing: Mutex::new(()) });
         let background = Arc::new(Background::start(&inner)?);
         Ok(Self { inner, background })
     }
@@ -209,6 +211,8 @@ impl Store {
     /// Stops the cleaner, closes every log, and leaves the clean-shutdown mark if all went well. Log handles fail with
     /// `Closed` from then on. Closing twice is fine.
     pub fn close(&self) -> Result<()> {
+        // Who comes second returns when it is closed, too.
+        let _closing = self.inner.closing.lock().unwrap_or_else(PoisonError::into_inner);
         self.background.stop();
         self.inner.close()
     }

@@ -1,6 +1,6 @@
 //! One log: the public handle, and what its parts share.
 //!
-//! Locks, in the order in which they are taken: `rewriting` (one rewrite, truncation or deletion of segments at
+//! Locks, in the order in which they are taken: `closing`, `rewriting` (one rewrite, truncation or deletion of segments at
 //! a time), `starting` (the start offset), `writer` (appends), `sync` (group commit). Readers take none of them: they hold a snapshot of the
 //! segment set and read up to what is published.
 
@@ -67,6 +67,8 @@ pub(crate) struct Inner {
     /// Recovery left damage in place: the log is for reading.
     read_only: bool,
     closed: AtomicBool,
+    /// Held from the beginning of the close to its end.
+    closing: Mutex<()>,
     recovery: RecoveryReport,
     /// Batch writers at rest, for the next append to take.
     batch_writers: Mutex<Vec<BatchWriter>>,
@@ -309,6 +311,7 @@ impl Inner {
             failure: OnceLock::new(),
             read_only: report.has_unreadable_tail(),
             closed: AtomicBool::new(false),
+            closing: Mutex::new(()),
             recovery: report,
             batch_writers: Mutex::new(Vec::new()),
         }
@@ -360,6 +363,8 @@ impl Inner {
     }
 
     fn close(&self) -> Result<()> {
+        // Who comes second returns when it is closed, too.
+        let _closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::{Component, Path};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,7 +23,7 @@ pub struct Disk {
     gate: Arc<Gate>,
 }
 
-/// Where calls wait while the disk hangs.
+/// Where calls wait while the disk hangs. Who panics on purpose may do so in a call.
 #[derive(Debug, Default)]
 struct Gate {
     held: sync::Mutex<Option<Held>>,
@@ -42,11 +42,11 @@ pub enum Held {
 
 impl Gate {
     fn pass(&self, what: Held) {
-        let mut held = self.held.lock().expect("nobody panicked");
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         while *held == Some(what) {
             self.arrived.store(true, Ordering::Relaxed);
             self.changed.notify_all();
-            held = self.changed.wait(held).expect("nobody panicked");
+            held = self.changed.wait(held).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -116,20 +116,20 @@ impl Disk {
 
     /// From now on calls of this kind wait until [`Disk::release`].
     pub fn hold(&self, what: Held) {
-        *self.gate.held.lock().expect("nobody panicked") = Some(what);
+        *self.gate.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
     }
 
     /// Returns once a call waits.
     pub fn wait_for_held(&self) {
-        let mut held = self.gate.held.lock().expect("nobody panicked");
+        let mut held = self.gate.held.lock().unwrap_or_else(PoisonError::into_inner);
         while !self.gate.arrived.load(Ordering::Relaxed) {
-            held = self.gate.changed.wait(held).expect("nobody panicked");
+            held = self.gate.changed.wait(held).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// Lets all who wait go on.
     pub fn release(&self) {
-        *self.gate.held.lock().expect("nobody panicked") = None;
+        *self.gate.held.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.gate.changed.notify_all();
     }
 

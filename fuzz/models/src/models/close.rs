@@ -4,22 +4,26 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use keeplog_cleaner::{CleanOptions, clean};
+use keeplog_engine::storage::{OpenMode, Storage};
 use keeplog_engine::{Durability, ErrorKind, Log};
 use shuttle::thread;
 
-use crate::disk::{Cut, Disk};
+use crate::disk::Disk;
 use crate::run::Model;
 use crate::world::{DIR, allow, any, open, read_all, read_from, record};
 
-/// Writers, a reader, a cleaner, retention, syncs, and a close in the midst of them.
+/// Writers, a reader, a cleaner, retention, syncs, and two closes in the midst of them.
 pub(super) const MODEL: Model = Model { name: "close", claim: "close returns, others get Closed, every append that returned is kept", run };
+
+/// The close and one other.
+pub(super) const LATE: Model = Model { name: "close-late", claim: "who had to wait for a close changes nothing any more", run: late };
 
 const START: u64 = 2;
 
 fn run() {
     let disk = Disk::new();
     let log = open(&disk);
-    let (placed, left) = (Mutex::new(Vec::new()), Mutex::default());
+    let (placed, left) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     let target = if any(2) == 0 { 4 } else { u64::MAX };
     for number in 0..5 {
         append(&log, &format!("before.{number}"), Durability::Buffered, &placed);
@@ -45,13 +49,18 @@ fn run() {
                 allow(&error, &[ErrorKind::Closed]);
             }
         });
-        scope.spawn(|| {
-            log.close().expect("it closes");
-            *left.lock().expect("nobody panicked") = files(&disk.cut());
-        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                log.close().expect("it closes");
+                let files = files(&disk);
+                left.lock().expect("nobody panicked").push(files);
+            });
+        }
     });
     assert!(!append(&log, "late", Durability::Buffered, &placed), "a closed log takes nothing");
-    assert_eq!(files(&disk.cut()), left.into_inner().expect("nobody panicked"), "nothing changes after the close");
+    for left in left.into_inner().expect("nobody panicked") {
+        assert_eq!(files(&disk), left, "nothing changes after a close has returned");
+    }
     let again = open(&disk.cut().restore());
     assert!(again.recovery_report().clean, "the clean mark is durable");
     let kept = read_all(&again);
@@ -61,10 +70,46 @@ fn run() {
     }
 }
 
-/// What is durable of a log, but for what only waits for its last reader.
-fn files(cut: &Cut) -> Vec<(String, Vec<u8>)> {
-    let files = cut.files(Path::new(DIR), "").into_iter().filter(|(name, _)| !name.ends_with(".deleted"));
-    files.map(|(name, bytes)| (name, bytes.to_vec())).collect()
+/// The files of the log with what is in them, but for those that only wait for their last reader.
+fn files(disk: &Disk) -> Vec<(String, Vec<u8>)> {
+    let (dir, live) = (Path::new(DIR), disk.live());
+    let names = live.list(dir).expect("the directory is there").into_iter().map(|entry| entry.name);
+    let read = |name: String| {
+        let file = live.open(&dir.join(&name), OpenMode::Read).expect("it was listed");
+        let bytes = file.map(file.len().expect("a length")).expect("it can be mapped");
+        (name, bytes.to_vec())
+    };
+    names.filter(|name| !name.ends_with(".deleted")).map(read).collect()
+}
+
+/// One who changes something, and the close: few steps, so that every one of them meets every other.
+fn late() {
+    let disk = Disk::new();
+    let log = open(&disk);
+    let placed = Mutex::new(Vec::new());
+    for number in 0..7 {
+        append(&log, &format!("before.{number}"), Durability::Buffered, &placed);
+    }
+    log.advance_start(4).expect("below the end");
+    let change = any(5);
+    let left = thread::scope(|scope| {
+        scope.spawn(|| {
+            let changed = match change {
+                0 => log.roll(),
+                1 => log.apply_retention().map(drop),
+                2 => log.truncate_to(5),
+                3 => log.begin_rewrite().and_then(|turn| turn.create_output(0)).map(drop),
+                _ => log.append(&[record("late", "late")], Durability::Buffered).map(drop),
+            };
+            if let Err(error) = changed {
+                allow(&error, &[ErrorKind::Closed, ErrorKind::Locked]);
+            }
+        });
+        log.close().expect("it closes");
+        files(&disk)
+    });
+    assert_eq!(files(&disk), left, "nothing changes after a close has returned");
+    assert!(open(&disk.cut().restore()).recovery_report().clean);
 }
 
 /// Whether it was appended. If not, the log was closed.

@@ -23,6 +23,7 @@ pub const ALL: &[Model] = &[
     group_commit::MODEL,
     group_commit::FAILING,
     close::MODEL,
+    close::LATE,
     truncation::MODEL,
     turnstile::MODEL,
     offsets::COMMIT,

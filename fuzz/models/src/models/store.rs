@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use keeplog::{Durability, ErrorKind, Store, StoreOptions};
 use shuttle::thread;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, step};
 use crate::run::Model;
-use crate::world::{allow, options, read_all, record};
+use crate::world::{allow, any, options, read_all, record};
 
 /// Everything that can be asked of a store, and its close in the midst of it.
 pub(super) const MODEL: Model =
@@ -45,15 +45,32 @@ fn run() {
                 allow(&error, &[ErrorKind::Closed, ErrorKind::Locked]);
             }
         });
-        scope.spawn(|| store.close().expect("it closes"));
+        scope.spawn(|| {
+            if let Ok(log) = store.log("kept", 0) {
+                log.close().expect("it closes");
+            }
+            store.close().expect("it closes");
+            check(&disk, &kept);
+        });
+        scope.spawn(|| {
+            (0..any(100)).for_each(|_| step());
+            store.close().expect("it closes");
+            check(&disk, &kept);
+        });
     });
     let cleaner = store.cleaner();
     assert!(cleaner.dead.is_none() && cleaner.uncleanable.is_empty(), "{cleaner:?}");
     assert!(!append(&store, "kept", "late".into(), &kept), "a closed store takes nothing");
+    check(&disk, &kept);
+}
+
+/// On the disk all is there, closed in order.
+fn check(disk: &Disk, kept: &Kept) {
     let again = open(&disk.cut().restore());
     assert!(again.failed().is_empty());
     assert!(again.logs().iter().all(|log| log.recovery_report().clean), "all were closed in order");
-    for (topic, value) in kept.into_inner().expect("nobody panicked") {
+    let kept = kept.lock().expect("nobody panicked").clone();
+    for (topic, value) in kept {
         let there = read_all(&again.log(topic, 0).expect("it is there"));
         assert!(there.iter().any(|seen| seen.value == value), "{value} was appended to {topic}: {there:?}");
     }
