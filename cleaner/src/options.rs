@@ -37,9 +37,9 @@ pub struct CleanOptions {
     pub segment_bytes: u32,
     /// The same for the sizes of their offset indexes, and of their time indexes. Default 10 MiB.
     pub segment_index_bytes: u32,
-    /// Segments are merged only where this many ms divide their ages alike, so that none comes to hold records from further
-    /// apart than the segments before it did: what retention by age needs. Default none; [`CleanOptions::for_log`] sets it
-    /// to `segment_ms` where the policy deletes too.
+    /// Segments are merged only if their newest records lie in the same window of this many ms, counted from 1970: retention
+    /// by age removes whole segments, and would never come to one that each pass merges with newer ones. Default none;
+    /// [`CleanOptions::for_log`] sets it to `segment_ms` where the policy deletes too.
     pub merge_window_ms: Option<i64>,
     /// An output that grows beyond this goes on in a second file: a batch that is written again can be larger than before.
     /// Default, and most that a file can hold, 2^31 - 1.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use keeplog_engine::record::{BatchSpec, BatchWriter, Codec, Record, TxnResult};
@@ -20,6 +21,8 @@ pub(super) struct Disk {
     images: Mutex<Option<Vec<MemoryStorage>>>,
     /// New names of what was renamed, and "sync".
     calls: Mutex<Vec<String>>,
+    /// No directory can be synced.
+    pub(super) fails: AtomicBool,
 }
 
 impl Disk {
@@ -27,7 +30,7 @@ impl Disk {
         let memory = MemoryStorage::new();
         memory.set_now_ms(T0);
         memory.create_dir(Path::new("/data")).unwrap();
-        Arc::new(Self { memory, images: Mutex::default(), calls: Mutex::default() })
+        Arc::new(Self { memory, images: Mutex::default(), calls: Mutex::default(), fails: AtomicBool::new(false) })
     }
 
     pub(super) fn as_storage(self: &Arc<Self>) -> Arc<dyn Storage> {
@@ -65,6 +68,9 @@ impl Layer for Disk {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.note();
         self.calls.lock().unwrap().push("sync".to_owned());
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(io::Error::other("a planned failure"));
+        }
         self.memory.sync_dir(dir)
     }
 }

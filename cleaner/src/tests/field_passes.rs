@@ -219,4 +219,16 @@ fn b18_a_log_is_given_back_however_its_holder_ends() {
     log.roll().unwrap();
     let report = clean(&log, &options, &()).unwrap();
     assert_eq!((report.outcome, report.new_dirty), (CleanOutcome::Cleaned, 281));
+    // A truncation that the disk fails.
+    append(&log, &[Record::new("key", "1"), Record::new("key", "2")]);
+    log.roll().unwrap();
+    disk.fails.store(true, Ordering::Relaxed);
+    assert_eq!(log.truncate_to(100).unwrap_err().kind(), ErrorKind::Io);
+    disk.fails.store(false, Ordering::Relaxed);
+    assert_eq!(clean(&log, &options, &()).unwrap_err().kind(), ErrorKind::Poisoned);
+    assert!(log.close().is_err(), "it does not wait for a turn that nobody has");
+    let log = open(&storage);
+    append(&log, &[Record::new("key", "3")]);
+    log.roll().unwrap();
+    assert_eq!(clean(&log, &options, &()).unwrap().outcome, CleanOutcome::Cleaned);
 }
