@@ -78,7 +78,7 @@ fn open(disk: &Arc<MemoryStorage>) -> Log {
 }
 
 fn headers() -> Vec<Header> {
-    (0..5).map(|i| Header { key: format!("header {i}").into(), value: Some("value".into()) }).collect()
+    (0..5).map(|i| Header { key: format!("header {i}"), value: Some("value".into()) }).collect()
 }
 
 /// A batch of `records` records with five headers each, of keys from `first` on.

@@ -8,6 +8,7 @@ mod field_positions;
 mod field_recovery;
 mod field_reports;
 mod field_store;
+mod field_threads;
 mod kill;
 mod offset_store;
 #[path = "../../engine/tests/it/shim.rs"]

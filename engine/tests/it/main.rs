@@ -3,6 +3,7 @@
 
 mod appending;
 mod durability;
+mod field_concurrency;
 mod field_indexes;
 mod field_input;
 mod field_recovery;
