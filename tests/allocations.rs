@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use keeplog::inspect::record::{BatchSpec, BatchWriter, Decoder, Header};
 use keeplog::inspect::storage::{MemoryStorage, OpenMode, Storage, write_all_at};
-use keeplog::{CleanOptions, Durability, Log, LogOptions, Record};
+use keeplog::{CleanOptions, Durability, Log, LogOptions, Record, Store, StoreOptions};
 
 /// The system's allocator, counted by thread: tests run beside each other.
 struct Counted;
@@ -17,38 +17,44 @@ struct Counted;
 struct Allocations {
     calls: usize,
     largest: usize,
+    /// Bytes taken less bytes given back, and the most that this came to.
+    held: isize,
+    peak: isize,
 }
 
 thread_local! {
-    static SO_FAR: Cell<Allocations> = const { Cell::new(Allocations { calls: 0, largest: 0 }) };
+    static SO_FAR: Cell<Allocations> = const { Cell::new(Allocations { calls: 0, largest: 0, held: 0, peak: 0 }) };
 }
 
-fn note(bytes: usize) {
+fn note(taken: usize, given_back: usize) {
     let so_far = SO_FAR.get();
-    SO_FAR.set(Allocations { calls: so_far.calls + 1, largest: so_far.largest.max(bytes) });
+    let held = so_far.held + taken.cast_signed() - given_back.cast_signed();
+    let (calls, largest) = (so_far.calls + usize::from(taken > 0), so_far.largest.max(taken));
+    SO_FAR.set(Allocations { calls, largest, held, peak: so_far.peak.max(held) });
 }
 
 // SAFETY: every call goes to the system's allocator as it is; counting touches nothing of it.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size());
+        note(layout.size(), 0);
         // SAFETY: the caller's own promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        note(layout.size());
+        note(layout.size(), 0);
         // SAFETY: the caller's own promise.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        note(new_size);
+        note(new_size, layout.size());
         // SAFETY: the caller's own promise.
         unsafe { System.realloc(block, layout, new_size) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        note(0, layout.size());
         // SAFETY: the caller's own promise.
         unsafe { System.dealloc(block, layout) }
     }
@@ -168,6 +174,66 @@ fn h02_no_allocation_follows_a_count() {
         let (_, reading) = allocations(|| log.read_from(log.start_offset()).unwrap().filter(Result::is_ok).count());
         assert!(opening.largest.max(reading.largest) <= (1 << 20) + 4096, "{opening:?} {reading:?}");
     }
+}
+
+/// What a closed segment leaves in memory, with its place in the lists.
+#[test]
+fn g08_a_closed_segment_takes_less_than_a_kilobyte() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(dir.path().join("t-0"), LogOptions::new().segment_bytes(4096)).unwrap();
+    let rolls = |count| {
+        for _ in 0..count {
+            log.append(&[Record::new("k", "v")], Durability::Buffered).unwrap();
+            log.roll().unwrap();
+        }
+    };
+    rolls(50);
+    let ((), more) = allocations(|| rolls(50));
+    assert!(more.held <= 50 * 1024, "{more:?}");
+    assert_eq!(log.read_from(0).unwrap().count(), 100);
+}
+
+/// A round over a store with nothing to do: as many allocations and calls to the file system for many segments as for few.
+#[test]
+fn g12_a_round_with_nothing_to_do_looks_at_no_segment() {
+    let mut counted = Vec::new();
+    for segments in [10, 200] {
+        let disk = disk();
+        let options = StoreOptions::new().log(LogOptions::new().segment_bytes(4096)).background_thread(false);
+        let store = Store::open_with(Arc::clone(&disk) as Arc<dyn Storage>, Path::new("/data"), options).unwrap();
+        let log = store.log("t", 0).unwrap();
+        for i in 0..segments {
+            // Each key once: all of it stays, one segment for each.
+            log.append(&[Record::new(format!("key {i}"), "v".repeat(3000))], Durability::Buffered).unwrap();
+        }
+        log.roll().unwrap();
+        store.clean(&log).unwrap();
+        assert!(log.segments().all().len() >= segments);
+        let (_, round) = allocations(|| store.housekeep());
+        counted.push(round.calls);
+    }
+    assert!(counted[1] <= counted[0] + 8, "{counted:?}");
+}
+
+/// With the same segments, a pass over four times the log takes no more memory, but for its keys.
+#[test]
+fn g14_the_memory_of_a_pass_does_not_grow_with_the_log() {
+    let mut peaks = Vec::new();
+    for rounds in [8, 32_isize] {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::open(dir.path().join("t-0"), LogOptions::new().segment_bytes(256 << 10)).unwrap();
+        for i in 0..rounds * 1000 {
+            log.append(&[Record::new(format!("key {i}"), "v".repeat(200))], Durability::Buffered).unwrap();
+        }
+        log.roll().unwrap();
+        let mut options = CleanOptions::for_log(log.options(), T0);
+        options.dedupe_buffer_bytes = 1 << 20;
+        let (report, pass) = allocations(|| keeplog::clean(&log, &options, &()).unwrap());
+        assert_eq!(report.records_kept, log.end_offset());
+        // Within its room, the set of keys is as large as they are many: a bucket of 64 bytes for six.
+        peaks.push(pass.peak - rounds * 1000 * 64 / 6);
+    }
+    assert!(peaks[1] * 10 <= peaks[0] * 11 && peaks[1] <= 1 << 20, "{peaks:?}");
 }
 
 /// CRC-32C, bit by bit.

@@ -12,6 +12,9 @@ use crate::storage::{OpenMode, write_all_at};
 use crate::sync::{Arc, MutexGuard, PoisonError};
 use crate::{Error, ErrorKind, Result};
 
+/// Closed segments that may wait for a sync, each with its file open: whoever never asks for one must not run out of files.
+const UNSYNCED_MAX: usize = 32;
+
 /// Where an append ended up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
@@ -135,7 +138,9 @@ impl Log {
             return Ok(());
         }
         let base_offset = writer.next_offset;
-        inner.roll_to(&mut writer, base_offset).map_err(|e| inner.fail(e))
+        inner.roll_to(&mut writer, base_offset).map_err(|e| inner.fail(e))?;
+        inner.sync_if_crowded(writer);
+        Ok(())
     }
 }
 
@@ -266,17 +271,31 @@ impl Inner {
 
     /// Waits as `durability` asks for. `writer` is the guard under which the batch was placed.
     fn acknowledge(&self, writer: MutexGuard<'_, Writer>, placed: Appended, durability: Durability) -> Result<Appended> {
+        if durability == Durability::Buffered {
+            self.sync_if_crowded(writer);
+            return Ok(placed);
+        }
         let truncations = self.sync.truncations();
         drop(writer);
         let end = placed.last_offset + 1;
         if is_planted(Defect::AcknowledgeBeforeSync) {
             return Ok(placed);
         }
-        if durability == Durability::Synced && self.sync_up_to(end, truncations)? == Synced::Overtaken {
+        if self.sync_up_to(end, truncations)? == Synced::Overtaken {
             let detail = "the log was truncated before this was synced, and it is gone or cut short";
             return Err(Error::new(ErrorKind::OutOfRange, "append to", detail).at(&self.place.dir).offset_at(placed.base_offset));
         }
         Ok(placed)
+    }
+
+    /// Syncs where too many segments wait for it. Outside of the writer's lock: other appends go on meanwhile.
+    fn sync_if_crowded(&self, writer: MutexGuard<'_, Writer>) {
+        let (is_crowded, end, truncations) = (writer.unsynced.len() > UNSYNCED_MAX, writer.next_offset, self.sync.truncations());
+        drop(writer);
+        // What was appended is where `Buffered` has it; a failure stops the log, and the next call tells.
+        if is_crowded && let Err(error) = self.sync_up_to(end, truncations) {
+            tracing::warn!(%error, "closed segments could not be synced");
+        }
     }
 
     /// Assigns offset and leader epoch and places the batch. The leader epoch never goes back below what the log holds.

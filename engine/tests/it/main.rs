@@ -4,6 +4,7 @@
 mod appending;
 mod durability;
 mod field_concurrency;
+mod field_counters;
 mod field_indexes;
 mod field_input;
 mod field_recovery;

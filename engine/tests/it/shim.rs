@@ -62,6 +62,8 @@ pub(crate) struct Shim {
     live: Arc<MemoryStorage>,
     rule: Arc<Mutex<Rule>>,
     nodes: Arc<Mutex<BTreeMap<PathBuf, Arc<Mutex<Node>>>>>,
+    /// One more for each open file.
+    open: Arc<()>,
 }
 
 /// What a power cut leaves of a file.
@@ -85,7 +87,7 @@ impl Shim {
     /// Over `live`, all of which counts as synced; every call goes through.
     pub(crate) fn over(live: &MemoryStorage) -> Arc<Self> {
         let rule: Rule = Box::new(|_, _| Verdict::Go);
-        let shim = Self { live: Arc::new(live.clone()), rule: Arc::new(Mutex::new(rule)), nodes: Arc::default() };
+        let shim = Self { live: Arc::new(live.clone()), rule: Arc::new(Mutex::new(rule)), nodes: Arc::default(), open: Arc::default() };
         for path in files_below(live, Path::new("/")) {
             shim.node(&path).lock().unwrap().durable = contents(live, &path);
         }
@@ -99,6 +101,11 @@ impl Shim {
     /// Every call goes through again.
     pub(crate) fn heal(&self) {
         self.set_rule(|_, _| Verdict::Go);
+    }
+
+    /// Files that are open now.
+    pub(crate) fn open_files(&self) -> usize {
+        Arc::strong_count(&self.open) - 1
     }
 
     /// Calls that change something fail from the `at`th on, of a write after half of it: the process is as good as dead.
@@ -185,7 +192,10 @@ impl Layer for Shim {
             self.nodes.lock().unwrap().remove(path);
         }
         let file = self.live.open(path, mode)?;
-        Ok(Arc::new(ShimFile { shim: self.clone(), file, path: path.to_owned(), node: self.node(path) }))
+        let (path, node, open) = (path.to_owned(), self.node(path), Arc::clone(&self.open));
+        // Only the file itself counts as open, not its way back to the shim.
+        let shim = Self { open: Arc::default(), ..self.clone() };
+        Ok(Arc::new(ShimFile { shim, file, path, node, _open: open }))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<keeplog_engine::storage::Entry>> {
@@ -240,6 +250,7 @@ struct ShimFile {
     file: Arc<dyn File>,
     path: PathBuf,
     node: Arc<Mutex<Node>>,
+    _open: Arc<()>,
 }
 
 impl std::fmt::Debug for Node {
