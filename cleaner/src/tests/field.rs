@@ -201,7 +201,10 @@ fn a06_an_output_that_outgrows_its_file_goes_on_in_a_second_one() {
         .filter(|call| *call == "sync" || call.contains(".log"))
         .map(|call| call.split('.').skip(1).collect::<Vec<_>>().join("."))
         .collect();
-    assert_eq!(logs[1..], ["log.swap", "", "log.swap", "", "log.deleted", "", "log", "", "log", ""], "{calls:?}");
+    // What a pass reads is synced before it begins, and so is how far that goes.
+    let first = logs.iter().position(|call| !call.is_empty()).unwrap();
+    assert!(first > 0, "{calls:?}");
+    assert_eq!(logs[first..], ["log.swap", "", "log.swap", "", "log.deleted", "", "log", "", "log", ""], "{calls:?}");
     let set = log.segments();
     assert!(set.sealed().iter().all(|s| s.size_bytes() <= source && s.size_bytes() > 0));
     assert_eq!(set.sealed().len(), 2);
