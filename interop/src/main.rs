@@ -118,7 +118,7 @@ fn run(arguments: &Arguments) -> Result<()> {
 
 /// Judges a seed in a directory of its own, which is kept if something differs. What stops the judging is a difference, too.
 fn keeping(seeds: &Seeds, what: &str, seed: u64, judge: impl FnOnce(&Path) -> Result<Vec<Case>>) -> Vec<Case> {
-    let failed = |error: anyhow::Error| Case { name: String::new(), differences: vec![format!("{error:#}")] };
+    let failed = |error: anyhow::Error| Case::new("", vec![format!("{error:#}")]);
     let root = match tempfile::tempdir() {
         Ok(root) => root,
         Err(error) => return vec![failed(error.into())],

@@ -15,17 +15,23 @@ pub(crate) struct Tally {
     logs: u64,
     judged: u64,
     differing: u64,
+    excused: u64,
     began: Instant,
 }
 
 impl Tally {
     pub(crate) fn new(what: &'static str) -> Self {
-        Self { what, logs: 0, judged: 0, differing: 0, began: Instant::now() }
+        Self { what, logs: 0, judged: 0, differing: 0, excused: 0, began: Instant::now() }
     }
 
     /// Counts a log, of which there may be several cases.
     pub(crate) fn count_log(&mut self) {
         self.logs += 1;
+    }
+
+    /// Counts a case that differs where it may.
+    pub(crate) fn count_excused(&mut self, excused: bool) {
+        self.excused += u64::from(excused);
     }
 
     /// Counts one case. Returns whether it came out as it should.
@@ -44,7 +50,8 @@ impl Tally {
     /// The line of the table; `cases` says what was counted.
     pub(crate) fn finish(self, cases: &str) -> Row {
         let seconds = self.began.elapsed().as_secs_f64();
-        Row { what: self.what, logs: self.logs, judged: self.judged, differing: self.differing, seconds, cases: cases.to_owned() }
+        let Self { what, logs, judged, differing, excused, .. } = self;
+        Row { what, logs, judged, differing, excused, seconds, cases: cases.to_owned() }
     }
 }
 
@@ -61,17 +68,18 @@ pub(crate) struct Row {
     logs: u64,
     judged: u64,
     differing: u64,
+    excused: u64,
     seconds: f64,
     cases: String,
 }
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { what, logs, judged, differing, seconds, cases } = self;
+        let Self { what, logs, judged, differing, excused, seconds, cases } = self;
+        let rate = *logs as f64 / seconds;
         write!(
             f,
-            "{what:<9} {logs:>6} logs {judged:>7} judged {differing:>4} differ {seconds:>6.0} s {:>7.1} logs/s  {cases}",
-            *logs as f64 / seconds
+            "{what:<9} {logs:>6} logs {judged:>7} judged {differing:>4} differ {excused:>3} may {seconds:>6.0} s {rate:>5.1} logs/s  {cases}"
         )
     }
 }

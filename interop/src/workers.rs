@@ -17,6 +17,14 @@ pub(crate) struct Case {
     /// Its name after that of the seed; empty if there is only one.
     pub(crate) name: String,
     pub(crate) differences: Vec<String>,
+    /// It differed where it may: see the README.
+    pub(crate) excused: bool,
+}
+
+impl Case {
+    pub(crate) fn new(name: impl Into<String>, differences: Vec<String>) -> Self {
+        Self { name: name.into(), differences, excused: false }
+    }
 }
 
 /// Judges every one of `seeds`, `jobs` at a time.
@@ -40,6 +48,7 @@ pub(crate) fn each(seeds: &Range<u64>, jobs: usize, tally: &mut Tally, judge: im
         for (seed, cases) in judged {
             tally.count_log();
             for case in cases {
+                tally.count_excused(case.excused);
                 tally.judge(format!("seed {seed} {}", case.name).trim_end(), &case.differences);
             }
             progress.done(seed, tally);

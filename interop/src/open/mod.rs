@@ -87,7 +87,7 @@ impl Judged {
 pub(crate) fn run(kafka: &Kafka, seeds: &Seeds) -> Row {
     let mut tally = Tally::new("open");
     workers::each(&seeds.range, seeds.jobs, &mut tally, |seed| {
-        keeping(seeds, "open", seed, |root| Ok(vec![Case { name: String::new(), differences: judge(kafka, seed, root)? }]))
+        keeping(seeds, "open", seed, |root| Ok(vec![Case::new("", judge(kafka, seed, root)?)]))
     });
     tally.finish(&format!("histories {seeds} that Keeplog wrote"))
 }

@@ -136,7 +136,7 @@ fn judge_all(kafka: &Kafka, seed: u64, root: &Path) -> Result<Vec<Judged>> {
         let verdict = recover(kafka, &after, written.now_ms, recovery_point)?;
         let case = Case { kafka, before, after, recovery_point, verdict, written: &written, untouched: &untouched };
         let differences = case.judge(name).unwrap_or_else(|error| vec![format!("{error:#}")]);
-        judged.push(Judged { name: (*name).to_owned(), differences });
+        judged.push(Judged::new(*name, differences));
     }
     Ok(judged)
 }

@@ -1,6 +1,7 @@
 package keeplog.interop.current;
 
 import java.io.IOException;
+import java.io.OutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -15,24 +16,29 @@ import org.apache.kafka.tools.DumpLogSegments;
 final class Tools {
     private Tools() {}
 
-    /** {@code dump-log-segments}: over the files that the file {@code list} names, a line each, with {@code flag}; it prints to {@code out}. */
+    /** {@code dump-log-segments}: over the files that the file {@code list} names, a line each, with {@code flag}; it prints to {@code out}, and to {@code complaints}. */
     static synchronized Json dumpLogSegments(Arguments a) throws IOException {
         List<String> words = new ArrayList<>(List.of("--files", String.join(",", Files.readAllLines(a.path("list")))));
         if (!a.text("flag").isEmpty()) words.add(a.text("flag"));
-        PrintStream before = System.out;
-        try (PrintStream out = new PrintStream(Files.newOutputStream(a.path("out")), false, StandardCharsets.UTF_8)) {
+        PrintStream outBefore = System.out;
+        PrintStream errBefore = System.err;
+        try (PrintStream out = to(a.path("out")); PrintStream complaints = to(a.path("complaints"))) {
             System.setOut(out);
+            System.setErr(complaints);
             DumpLogSegments.main(words.toArray(String[]::new));
         } finally {
-            System.setOut(before);
+            System.setOut(outBefore);
+            System.setErr(errBefore);
         }
         return new Json();
     }
 
+    private static PrintStream to(Path file) throws IOException { return new PrintStream(Files.newOutputStream(file), false, StandardCharsets.UTF_8); }
+
     /** {@code format}: makes the directories of a broker with the settings in the file {@code conf}. */
     static Json format(Arguments a) {
         Path conf = a.path("conf");
-        int status = kafka.tools.StorageTool.execute(new String[] {"format", "-t", a.text("cluster"), "-c", conf.toString()}, System.err);
+        int status = kafka.tools.StorageTool.execute(new String[] {"format", "-t", a.text("cluster"), "-c", conf.toString()}, new PrintStream(OutputStream.nullOutputStream()));
         if (status != 0) throw new IllegalStateException("kafka-storage format ended with " + status);
         return new Json();
     }
