@@ -180,10 +180,10 @@ impl Recovery<'_> {
         state::replay(self.place, self.options, &segments, offset, self.trusted_snapshot, &self.snapshot_bases(), &mut self.report)
     }
 
-    /// Where snapshots should be: at the last two segments.
+    /// Where snapshots should be: at the last two segments, as far as they lie above the start.
     fn snapshot_bases(&self) -> Vec<u64> {
         let skip = self.segments.len().saturating_sub(2);
-        self.segments.iter().skip(skip).map(|l| l.segment.base_offset()).filter(|&b| b > 0).collect()
+        self.segments.iter().skip(skip).map(|l| l.segment.base_offset()).filter(|&b| b > self.input.start_offset).collect()
     }
 
     /// After a clean close the last segment is continued with the indexes that it was closed with.

@@ -355,6 +355,28 @@ fn a_full_scan_removes_damaged_snapshots() {
     assert!(!files(&disk).contains(&oldest));
 }
 
+/// A start inside a segment: no snapshot is made below it, only to be removed and reported.
+#[test]
+fn a_full_scan_saves_no_snapshot_below_the_start() {
+    let disk = disk();
+    let log = open(&disk, small());
+    for i in 0..9 {
+        log.append(&[Record::new(format!("k{i}"), "v")], Durability::Buffered).unwrap();
+        if i % 3 == 2 && i < 8 {
+            log.roll().unwrap();
+        }
+    }
+    log.advance_start(4).unwrap();
+    log.apply_retention().unwrap();
+    log.close().unwrap();
+    // Takes away the one that the roll had left.
+    open(&disk, small()).close().unwrap();
+    let log = open(&disk, small().recovery_full_scan(true));
+    assert_eq!((log.segments().all().len(), log.start_offset()), (2, 4));
+    assert_eq!(log.recovery_report().removed, Vec::<String>::new());
+    assert!(!files(&disk).contains(&"00000000000000000003.snapshot".to_owned()));
+}
+
 /// The log bears witness of its producers, also where the only snapshot of a clean close is damaged.
 #[test]
 fn a_damaged_snapshot_does_not_end_transactions() {
