@@ -7,8 +7,8 @@ use anyhow::Result;
 
 use crate::clean::dump_by_kafka;
 use crate::directory::{self, PARTITION};
-use crate::dump::{self, Batch, Record};
-use crate::kafka::{Kafka, Refused};
+use crate::dump;
+use crate::kafka::Kafka;
 use crate::pass::{self, Counts, Grown};
 use crate::tally::{Row, Tally};
 use crate::workers::{self, Case};
@@ -40,7 +40,8 @@ fn judge(older: &Kafka, current: &Kafka, seed: u64, root: &Path) -> Result<Vec<C
         let mut found = ours.found;
         let mut left = vec![&*ours.dir];
         if let Some(by_older) = unless_impossible(grown.clean_by_kafka(older, &copies[0], checkpoint))? {
-            found.extend(survivors_differ(&copies[0], &ours.dir)?);
+            // It keeps the old formats, so its batches are others.
+            found.extend(pass::survivors_differ(&dump::directory(&ours.dir)?, &dump::directory(&copies[0])?));
             found.extend(by_older.of_pass_differ(&ours.counts));
             left.push(&copies[0]);
         }
@@ -65,24 +66,10 @@ fn judge(older: &Kafka, current: &Kafka, seed: u64, root: &Path) -> Result<Vec<C
     Ok(cases)
 }
 
-/// What Kafka counted, or `None` where it cannot finish: an old batch that has to stay, though all its records go.
+/// What Kafka counted, or `None` where it cannot finish.
 fn unless_impossible(counted: Result<Counts>) -> Result<Option<Counts>> {
     match counted {
-        Err(error) if error.is::<Refused>() && error.to_string().contains("Empty batches are only supported") => Ok(None),
+        Err(error) if pass::kafka_cannot(&error) => Ok(None),
         counted => counted.map(Some),
     }
-}
-
-/// The older Kafka keeps the old formats, so only what survived is compared: offset, time, key, value and headers of each record.
-fn survivors_differ(kafka: &Path, ours: &Path) -> Result<Vec<String>> {
-    let (theirs, ours) = (survivors(dump::directory(kafka)?), survivors(dump::directory(ours)?));
-    let only = |these: &[Record], those: &[Record], whose: &str| {
-        let extra: Vec<_> = these.iter().filter(|record| !those.contains(record)).map(|record| format!("{record:?}")).collect();
-        if extra.is_empty() { None } else { Some(format!("only {whose} keeps {}", extra.join(", "))) }
-    };
-    Ok(only(&ours, &theirs, "Keeplog").into_iter().chain(only(&theirs, &ours, "the older Kafka")).collect())
-}
-
-fn survivors(batches: Vec<Batch>) -> Vec<Record> {
-    batches.into_iter().flat_map(|batch| batch.records).collect()
 }

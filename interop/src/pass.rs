@@ -11,8 +11,8 @@ use keeplog::{CleanOptions, CleanReport, LogOptions, clean};
 use serde::Deserialize;
 
 use crate::directory::{self, SEGMENT_FILES, describe};
-use crate::dump::{self, Batch, Exactness};
-use crate::kafka::Kafka;
+use crate::dump::{self, Batch, Exactness, Record};
+use crate::kafka::{Kafka, Refused};
 
 /// Share of its slots that Kafka's map takes.
 const LOAD_FACTOR: f64 = 0.9;
@@ -236,6 +236,13 @@ pub(crate) fn compare(ours: &Path, kafka: &Path, theirs: &[Batch], is_old: impl 
     Ok(Compared { found, exact: moved.is_empty() })
 }
 
+/// Whether this is one of two passes that Kafka cannot finish: an old batch has to stay though all its records go, or what is written takes
+/// more index than `segment.index.bytes`.
+pub(crate) fn kafka_cannot(error: &anyhow::Error) -> bool {
+    let said = error.downcast_ref().map_or("", |Refused(said)| said.as_str());
+    ["Empty batches are only supported for magic v2", "Attempt to append to a full "].iter().any(|known| said.contains(known))
+}
+
 /// Whether Kafka begins to fill its map behind the marker of an aborted transaction that its index still names. It takes what the producer
 /// sent since for aborted, too, and its keys for not there: see the README.
 pub(crate) fn begins_behind_abort(before: &Path, checkpoint: Option<u64>) -> Result<bool> {
@@ -245,6 +252,20 @@ pub(crate) fn begins_behind_abort(before: &Path, checkpoint: Option<u64>) -> Res
     let stored = fs::read(before.join(format!("{base:020}.txnindex"))).unwrap_or_default();
     let aborted = TxnIndex::new(stored).iter().collect::<Result<Vec<_>, _>>()?;
     Ok(aborted.iter().any(|txn| txn.last_offset < first_dirty))
+}
+
+/// Whether the same records are left: offset, time, key, value and headers of each.
+pub(crate) fn survivors_differ(ours: &[Batch], theirs: &[Batch]) -> Vec<String> {
+    let records = |batches: &[Batch]| batches.iter().flat_map(|batch| batch.records.clone()).collect::<Vec<Record>>();
+    let (ours, theirs) = (records(ours), records(theirs));
+    if ours == theirs {
+        return Vec::new();
+    }
+    let only = |these: &[Record], those: &[Record], who: &str| {
+        let extra: Vec<_> = these.iter().filter(|record| !those.contains(record)).map(|record| format!("{record:?}")).collect();
+        format!("only {who} keeps {}", extra.join(", "))
+    };
+    vec![only(&ours, &theirs, "Keeplog"), only(&theirs, &ours, "Kafka")]
 }
 
 /// Which of the batches in `dir` were there before: whether a batch is one of them.

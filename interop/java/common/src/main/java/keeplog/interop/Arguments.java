@@ -18,7 +18,7 @@ public final class Arguments {
         }
     }
 
-    private Arguments(Map<String, String> values) { this.values.putAll(values); }
+    public Arguments(Map<String, String> values) { this.values.putAll(values); }
 
     /** These and others. */
     public Arguments with(Map<String, Long> others) {

@@ -38,13 +38,17 @@ final class Cleaning {
             answer.put("first_dirty", range.firstDirtyOffset()).put("first_uncleanable", range.firstUncleanableOffset()).put("clean_bytes", range.cleanBytes())
                 .put("cleanable_bytes", range.cleanableBytes());
             SkimpyOffsetMap map = new SkimpyOffsetMap((int) a.number("map_slots") * MAP_ENTRY_BYTES);
-            Throttler unthrottled = new Throttler(Double.MAX_VALUE, 300, "none", "bytes", Time.SYSTEM);
-            Cleaner cleaner = new Cleaner(0, map, (int) a.number("io_buffer_bytes"), IO_BUFFER_BYTES_MAX, LOAD_FACTOR, unthrottled, open.clock, partition -> {});
-            Map.Entry<Long, CleanerStats> done = cleaner.clean(range);
+            Map.Entry<Long, CleanerStats> done = run(open, range, map, (int) a.number("io_buffer_bytes"));
             CleanerStats stats = done.getValue();
             return answer.put("new_dirty", done.getKey()).put("map_size", map.size()).put("bytes_read", stats.bytesRead()).put("bytes_written", stats.bytesWritten())
                 .put("records_read", stats.messagesRead()).put("records_written", stats.messagesWritten()).put("records_keyless", stats.invalidMessagesRead());
         }
+    }
+
+    /** One pass, and where the next one begins. */
+    static Map.Entry<Long, CleanerStats> run(OpenLog open, LogToClean range, SkimpyOffsetMap map, int ioBufferBytes) throws Exception {
+        Throttler unthrottled = new Throttler(Double.MAX_VALUE, 300, "none", "bytes", Time.SYSTEM);
+        return new Cleaner(0, map, ioBufferBytes, IO_BUFFER_BYTES_MAX, LOAD_FACTOR, unthrottled, open.clock, partition -> {}).clean(range);
     }
 
     /** What the manager chooses of this one log. Nothing was cleaned before if {@code checkpoint} is negative. */

@@ -43,9 +43,9 @@ final class OpenLog implements AutoCloseable {
     }
 
     void commitAll() throws IOException { log.updateHighWatermark(log.logEndOffset()); }
-    void runDeferred() { deferred.runAll(); }
 
     @Override public void close() {
+        deferred.runAll();
         log.close();
         deferred.runAll();
     }

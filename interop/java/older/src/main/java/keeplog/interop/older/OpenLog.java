@@ -51,6 +51,7 @@ final class OpenLog implements AutoCloseable {
     void commitAll() { log.updateHighWatermark(log.logEndOffset()); }
 
     @Override public void close() {
+        deferred.runAll();
         log.close();
         deferred.runAll();
     }
