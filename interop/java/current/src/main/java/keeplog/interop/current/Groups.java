@@ -2,6 +2,7 @@ package keeplog.interop.current;
 
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -21,6 +22,7 @@ import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.TopicExistsException;
@@ -53,7 +55,11 @@ final class Groups implements AutoCloseable {
             groups.byTool();
             groups.transactional();
             groups.share();
-            for (int round = 0; round < 12; round++) for (int g = 0; g < 60; g++) groups.alter("batch-" + g, groups.some(round * 50, random(g, round)));
+            for (int round = 0; round < 12; round++) {
+                Map<String, Map<TopicPartition, OffsetAndMetadata>> commits = new HashMap<>();
+                for (int g = 0; g < 60; g++) commits.put("batch-" + g, groups.some(round * 50, new Random(g * 100 + round)));
+                groups.alterAll(commits);
+            }
         }
         return new Json();
     }
@@ -61,7 +67,9 @@ final class Groups implements AutoCloseable {
     static Json bulk(Arguments a) throws Exception {
         try (Groups groups = new Groups(a)) {
             for (long round = 0; round < a.number("rounds"); round++) {
-                for (long g = 0; g < a.number("groups"); g++) groups.alter("bulk-" + g, Map.of(order(0), new OffsetAndMetadata(round * 1000 + g), order(2), new OffsetAndMetadata(g)));
+                Map<String, Map<TopicPartition, OffsetAndMetadata>> commits = new HashMap<>();
+                for (long g = 0; g < a.number("groups"); g++) commits.put("bulk-" + g, Map.of(order(0), new OffsetAndMetadata(round * 1000 + g), order(2), new OffsetAndMetadata(g)));
+                groups.alterAll(commits);
             }
         }
         return new Json();
@@ -75,8 +83,8 @@ final class Groups implements AutoCloseable {
                 try {
                     var committed = groups.admin.listConsumerGroupOffsets(group.groupId()).partitionsToOffsetAndMetadata().get();
                     committed.forEach((partition, position) -> { if (position != null) lines.append(line(group.groupId(), partition, position)); });
-                } catch (ExecutionException notAConsumerGroup) {
-                    lines.append(""); // share groups keep their positions elsewhere
+                } catch (ExecutionException shareGroup) {
+                    continue; // keeps its positions elsewhere
                 }
             }
         }
@@ -157,8 +165,13 @@ final class Groups implements AutoCloseable {
         }
     }
 
-    private void alter(String group, Map<TopicPartition, OffsetAndMetadata> offsets) throws Exception {
-        if (!offsets.isEmpty()) admin.alterConsumerGroupOffsets(group, offsets).all().get();
+    private void alter(String group, Map<TopicPartition, OffsetAndMetadata> offsets) throws Exception { alterAll(Map.of(group, offsets)); }
+
+    /** All at once, by group. */
+    private void alterAll(Map<String, Map<TopicPartition, OffsetAndMetadata>> commits) throws Exception {
+        List<KafkaFuture<Void>> done = new ArrayList<>();
+        commits.forEach((group, offsets) -> { if (!offsets.isEmpty()) done.add(admin.alterConsumerGroupOffsets(group, offsets).all()); });
+        for (KafkaFuture<Void> each : done) each.get();
     }
 
     private Map<TopicPartition, OffsetAndMetadata> some(long from, Random random) {
@@ -197,7 +210,6 @@ final class Groups implements AutoCloseable {
         for (int i = 0; i < 200 && consumer.poll(POLL).isEmpty(); i++) Thread.onSpinWait();
     }
 
-    private static Random random(int group, int round) { return new Random(group * 100L + round); }
     private static TopicPartition order(int partition) { return new TopicPartition(ORDERS, partition); }
     private static byte[] utf8(String text) { return text.getBytes(StandardCharsets.UTF_8); }
 }
