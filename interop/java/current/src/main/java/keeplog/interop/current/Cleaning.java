@@ -33,8 +33,7 @@ final class Cleaning {
             Optional<LogToClean> due = choose(open, a.number("checkpoint", -1));
             Json answer = new Json().put("due", due.isPresent()).put("end_offset", open.log.logEndOffset()).put("last_stable_offset", open.log.lastStableOffset());
             if (due.isEmpty()) return answer;
-            LogToClean chosen = due.get();
-            LogToClean range = new LogToClean(open.log, chosen.firstDirtyOffset(), Math.min(chosen.firstUncleanableOffset(), a.number("upto", Long.MAX_VALUE)), false);
+            LogToClean range = due.get();
             answer.put("first_dirty", range.firstDirtyOffset()).put("first_uncleanable", range.firstUncleanableOffset()).put("clean_bytes", range.cleanBytes())
                 .put("cleanable_bytes", range.cleanableBytes());
             SkimpyOffsetMap map = new SkimpyOffsetMap((int) a.number("map_slots") * MAP_ENTRY_BYTES);

@@ -5,6 +5,7 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.Comparator;
 import java.util.Map;
 import java.util.Optional;
@@ -31,7 +32,7 @@ public final class Yardstick {
 
     public static void main(String[] words) throws Exception {
         Path dir = Path.of(words[1]);
-        int[] numbers = java.util.Arrays.stream(words, 2, words.length).mapToInt(Integer::parseInt).toArray();
+        int[] numbers = Arrays.stream(words, 2, words.length).mapToInt(Integer::parseInt).toArray();
         switch (words[0]) {
             case "bench-make" -> make(dir, numbers[0], numbers[1], numbers[2], numbers[3], CompressionType.forId(numbers[4]), numbers[5]);
             case "bench-clean" -> {
