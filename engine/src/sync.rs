@@ -42,10 +42,10 @@ mod primitives {
             }
         };
         let mut made = thread::scope(|scope| {
-            let helper = scope.spawn(work);
-            let mut made = work();
-            made.extend(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            made
+            // The caller works not: the scheduler would wake it from any wait when the last thread of its scope ends.
+            let helpers = [scope.spawn(work), scope.spawn(work)];
+            let made = helpers.map(|helper| helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            made.into_iter().flatten().collect::<Vec<_>>()
         });
         made.sort_unstable_by_key(|(at, _)| *at);
         made.into_iter().map(|(_, made)| made).collect()

@@ -105,8 +105,11 @@ fn late() {
                 allow(&error, &[ErrorKind::Closed, ErrorKind::Locked]);
             }
         });
-        log.close().expect("it closes");
-        files(&disk)
+        let close = scope.spawn(|| {
+            log.close().expect("it closes");
+            files(&disk)
+        });
+        close.join().expect("it returns")
     });
     assert_eq!(files(&disk), left, "nothing changes after a close has returned");
     assert!(open(&disk.cut().restore()).recovery_report().clean);
