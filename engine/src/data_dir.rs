@@ -4,8 +4,9 @@
 //! - The clean mark `.kafka_cleanshutdown` is removed, durably, before anything else is touched, and written only
 //!   by [`DataDir::close`], after the checkpoints, and only if every partition present is known to be clean. So a
 //!   crash at any moment, during opening too, leads to recovery the next time.
-//! - What a checkpoint says saves work, hides what was deleted, and tells of what is missing. One that can't be read counts as empty
-//!   and is reported in [`DataDir::warnings`]: it makes a start slower, never wrong.
+//! - What a checkpoint says saves work, hides what was deleted, and tells of what is missing. One that is garbled counts as empty
+//!   and is reported in [`DataDir::warnings`]: it makes a start slower, never wrong. If the device can't read the start offsets, the
+//!   directory does not open: what was deleted would come back.
 //!
 //! Dropping a data directory gives up the lock and leaves no mark.
 
@@ -136,7 +137,10 @@ impl DataDir {
         let was_clean = take_clean_mark(&*storage, &path)?;
         let layout = Layout::read(&*storage, &path)?;
         let mut warnings = Vec::new();
-        let written = Checkpoint::ALL.map(|which| load(&*storage, &path, which, &mut warnings));
+        let mut written = [const { None }; 4];
+        for which in Checkpoint::ALL {
+            written[which as usize] = load(&*storage, &path, which, &mut warnings)?;
+        }
         let mut offsets = written.clone().map(Option::unwrap_or_default);
         offsets.iter_mut().for_each(|offsets| offsets.retain(|name, _| layout.keeps_offsets_of(name)));
         for warning in &warnings {
@@ -462,8 +466,8 @@ fn take_clean_mark(storage: &dyn Storage, dir: &Path) -> Result<bool> {
     Ok(was_there)
 }
 
-/// The entries of a checkpoint, or `None` with a warning.
-fn load(storage: &dyn Storage, dir: &Path, which: Checkpoint, warnings: &mut Vec<Warning>) -> Option<OffsetMap> {
+/// The entries of a checkpoint; `None` with a warning for one that holds something else.
+fn load(storage: &dyn Storage, dir: &Path, which: Checkpoint, warnings: &mut Vec<Warning>) -> Result<Option<OffsetMap>> {
     let path = dir.join(which.file_name());
     let consequence = match which {
         Checkpoint::RecoveryPoint => "every log will be checked from its first segment on",
@@ -473,11 +477,13 @@ fn load(storage: &dyn Storage, dir: &Path, which: Checkpoint, warnings: &mut Vec
     };
     let reason = match checkpoint::read_offsets(storage, &path) {
         Ok(Loaded::Malformed(malformed)) => malformed.to_string(),
-        Ok(sound) => return Some(sound.or_empty()),
+        Ok(sound) => return Ok(Some(sound.or_empty())),
+        // It may be readable the next time, and by then what was deleted would be back.
+        Err(e) if which == Checkpoint::LogStart => return Err(e),
         Err(e) => format!("{e:?}"),
     };
     warnings.push(Warning { path, detail: format!("taken as empty ({reason}): {consequence}") });
-    None
+    Ok(None)
 }
 
 fn create_dirs(storage: &dyn Storage, path: &Path) -> Result<()> {

@@ -216,11 +216,11 @@ fn space_that_comes_back_is_enough_to_go_on_in_the_same_process() {
 }
 
 #[test]
-fn unreadable_checkpoints_count_as_empty_and_are_reported() {
+fn garbled_checkpoints_count_as_empty_and_are_reported() {
     let storage = with_partitions(&["a-0"]);
     put(&storage, Path::new(RECOVERY), b"0\n5\na 0 7\n");
     put(&storage, Path::new("/data/cleaner-offset-checkpoint"), b"1\n1\na 0 7\n");
-    storage.create_dir(Path::new("/data/log-start-offset-checkpoint")).unwrap();
+    put(&storage, Path::new("/data/log-start-offset-checkpoint"), b"0\n1\na 0 x\n");
     put(&storage, Path::new("/data/replication-offset-checkpoint"), b"");
     let dir = open(&storage).unwrap();
     assert_eq!(dir.recovery_point(&tp("a-0")), 0);
@@ -229,6 +229,18 @@ fn unreadable_checkpoints_count_as_empty_and_are_reported() {
     let warned: Vec<_> = dir.warnings().iter().map(|w| w.path.file_name().unwrap().to_str().unwrap()).collect();
     assert_eq!(warned, ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "cleaner-offset-checkpoint"]);
     assert!(dir.warnings()[0].to_string().contains("line 3"), "{}", dir.warnings()[0]);
+}
+
+/// What was deleted must not come back because a device fails for a moment.
+#[test]
+fn a_directory_whose_start_offsets_the_device_cannot_read_does_not_open() {
+    let storage = with_partitions(&["a-0"]);
+    storage.create_dir(Path::new("/data/log-start-offset-checkpoint")).unwrap();
+    let error = open(&storage).unwrap_err();
+    assert!(error.to_string().contains("log-start-offset-checkpoint"), "{error}");
+    storage.remove_dir(Path::new("/data/log-start-offset-checkpoint")).unwrap();
+    storage.create_dir(Path::new("/data/recovery-point-offset-checkpoint")).unwrap();
+    assert_eq!(open(&storage).unwrap().warnings().len(), 1, "the others only make a start slower");
 }
 
 #[test]

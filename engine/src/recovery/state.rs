@@ -8,7 +8,7 @@ use crate::log::marker_of;
 use crate::names::{FileKind, FileState, file_name};
 use crate::producers::ProducerStates;
 use crate::record::Decoder;
-use crate::scan::SCAN_BUFFER_BYTES;
+use crate::scan::{SCAN_BUFFER_BYTES, ScanCause, ScanError};
 use crate::segment::{Place, Segment, write_file};
 use crate::{Error, Result};
 
@@ -57,8 +57,12 @@ fn replay_segment(states: &mut ProducerStates, segment: &Segment, from: u64, to:
     let start = if segment.base_offset() < from { segment.position_for(from)? } else { 0 };
     let mut scanner = segment.scan(&*file, u64::from(start), SCAN_BUFFER_BYTES);
     while let Some(entry) = scanner.next() {
-        // Damage is judged where segments are recovered; here it only ends what can be known of this segment.
-        let Ok(entry) = entry else { break };
+        let entry = match entry {
+            Ok(entry) => entry,
+            // Damage is judged where segments are recovered; here it only ends what can be known of this segment.
+            Err(ScanError { cause: ScanCause::Decode(_), .. }) => break,
+            Err(failure) => return Err(failure.in_file("read the producers in", &segment.path())),
+        };
         if entry.header.last_offset < from {
             continue;
         }

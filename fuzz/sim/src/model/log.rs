@@ -384,5 +384,9 @@ pub fn end_of_last_batch(log: &Log) -> u64 {
 pub fn end_of_last_batch_below(log: &Log, offset: u64) -> u64 {
     let start = log.start_offset().min(offset);
     let batches = read_around(log, Log::batches_from).unwrap_or_default();
-    batches.iter().map(|batch| batch.header.next_offset()).take_while(|end| *end <= offset).last().unwrap_or(start)
+    let ends = batches.iter().map(|batch| batch.header.next_offset());
+    // The first batch may begin below the start.
+    ends.take_while(|end| *end <= offset)
+        .last()
+        .unwrap_or_else(|| batches.first().map_or(start, |first| first.header.base_offset.min(start)))
 }

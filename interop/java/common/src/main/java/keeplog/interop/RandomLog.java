@@ -57,7 +57,7 @@ public final class RandomLog {
         }
         if (shape.startAdvances && offset > start) {
             start += random.nextLong(Math.min(offset - start, 200) + 1);
-            steps.add(new Step.AdvanceStart(start, random.nextBoolean()));
+            steps.add(new Step.AdvanceStart(start));
         }
         if (!shape.rolledAtEnd) return steps;
         if (!oneIn(8)) steps.add(new Step.Roll());

@@ -7,6 +7,6 @@ public sealed interface Step {
 
     record Roll() implements Step {}
 
-    /** What lies below {@code offset} is given up, and perhaps removed. */
-    record AdvanceStart(long offset, boolean remove) implements Step {}
+    /** What lies below {@code offset} is given up; whole segments there are removed. */
+    record AdvanceStart(long offset) implements Step {}
 }

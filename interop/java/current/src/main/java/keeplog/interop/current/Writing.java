@@ -46,7 +46,7 @@ final class Writing {
         } else if (step instanceof Step.AdvanceStart advance) {
             open.commitAll();
             open.log.maybeIncrementLogStartOffset(advance.offset(), LogStartOffsetIncrementReason.ClientRecordDeletion);
-            if (advance.remove()) open.log.deleteOldSegments();
+            open.log.deleteOldSegments();
         } else {
             open.log.roll(Optional.empty());
         }
