@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use keeplog_engine::planted::{Defect, is_planted};
 use keeplog_engine::storage::{File, OpenMode, Storage, read_full_at};
 use keeplog_engine::{Error, ErrorKind, Log, Result, Rewrite, SealedOutput, Segment};
 use keeplog_index::{AbortedTxn, TxnIndex};
@@ -221,14 +220,10 @@ impl Target for RewriteTarget<'_> {
         // A record goes because a newer one is there: that one must outlast a crash too. Until its own segment is
         // swapped, or if that is left untouched, it may never have been synced. Nor may the offset that this pass came to
         // be remembered longer than what lies below it.
-        if log.recovery_point() < segments.active().base_offset() && !is_planted(Defect::RewriteUnsynced) {
+        if log.recovery_point() < segments.active().base_offset() {
             log.sync()?;
         }
         // Oldest first: a tombstone or an abort marker must not go while older data that it covers can come back.
-        let mut outputs = outputs;
-        if is_planted(Defect::SwapDescending) {
-            outputs.reverse();
-        }
         for (sources, outputs) in outputs.into_iter().rev() {
             rewrite.swap(&segments.all()[from..][sources], outputs)?;
         }

@@ -14,6 +14,7 @@
 //! **Times in the future.** A record dated decades ahead would keep its segment younger than any lag for ever,
 //! and never overdue. So a timestamp after now counts as the modification time of the segment's file.
 
+use keeplog_engine::planted::{Defect, is_planted};
 use keeplog_engine::record::{BatchHeader, HEADER_V2_BYTES};
 use keeplog_engine::storage::read_full_at;
 use keeplog_engine::{Error, ErrorKind, Log, LogOptions, Result, Segment};
@@ -114,7 +115,7 @@ impl LogFacts {
         let mut facts = Self {
             start_offset: log.start_offset(),
             end_offset: log.end_offset(),
-            last_stable_offset: log.last_stable_offset(),
+            last_stable_offset: if is_planted(Defect::CleanOpenTransactions) { u64::MAX } else { log.last_stable_offset() },
             checkpoint,
             segments: set.all().iter().map(|segment| brief(segment)).collect(),
         };

@@ -10,14 +10,12 @@ pub enum Defect {
     SwallowSyncError,
     /// The recovery point moves to the end of the log before that is synced.
     RecoveryPointBeforeSync,
-    /// A failed append does not stop the log, nor is it cut back.
+    /// A failed append does not stop the log, and the next one comes behind what it left.
     GoOnAfterFailedAppend,
     /// The segments that were closed since the last sync are not synced with the next.
     ForgetSealedSegments,
     /// The sources of a swap go before its outputs have their `.swap` names.
     SourcesBeforeOutputs,
-    /// A rewrite goes on over what is not synced yet.
-    RewriteUnsynced,
     /// A `.cleaned` file is taken for a finished output.
     BelieveCleaned,
     /// A `.swap` file is thrown away.
@@ -52,12 +50,8 @@ pub enum Defect {
     DropTombstonesEarly,
     /// The cleaner tells keys apart by eight bits of their hash.
     HashEightBits,
-    /// Groups of segments are swapped from the newest to the oldest.
-    SwapDescending,
     /// The cache shows a commit before it is synced.
     ShowCommitBeforeSync,
-    /// A load shows what is not synced.
-    LoadUnsynced,
     /// A load passes over tombstones.
     LoadSkipsTombstones,
     /// A deletion of committed offsets is not written.

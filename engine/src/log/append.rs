@@ -334,6 +334,7 @@ impl Inner {
         }
         if let Err(cause) = write_all_at(&*writer.file, batch.bytes, writer.position) {
             if is_planted(Defect::GoOnAfterFailedAppend) {
+                writer.position = writer.file.len().unwrap_or(writer.position);
                 return Err(Error::io("append to", &writer.active.path(), cause));
             }
             let _ = writer.file.set_len(writer.position);

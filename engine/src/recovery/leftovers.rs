@@ -62,6 +62,11 @@ fn purge(place: &Place, goes: impl Fn(FileState) -> bool) -> Result<()> {
 
 /// Removes leftovers and completes interrupted swaps.
 pub(super) fn tidy(place: &Place, report: &mut RecoveryReport) -> Result<()> {
+    if is_planted(Defect::BelieveCleaned) {
+        for file in list(place)?.iter().filter(|file| file.state == FileState::Cleaned) {
+            place.rename_state(file.number, file.kind, FileState::Cleaned, FileState::Swap)?;
+        }
+    }
     let entries = entries(place)?;
     refuse_strangers(place, &entries)?;
     let files = files(&entries);
@@ -70,7 +75,6 @@ pub(super) fn tidy(place: &Place, report: &mut RecoveryReport) -> Result<()> {
         remove(place, file, report)?;
     }
     let unfinished = in_state(FileState::Cleaned).map(|f| f.number).min().unwrap_or(u64::MAX);
-    let unfinished = if is_planted(Defect::BelieveCleaned) { u64::MAX } else { unfinished };
     let unfinished = if is_planted(Defect::ForgetSwap) { 0 } else { unfinished };
     let undone: Vec<_> = in_state(FileState::Swap).filter(|f| f.number >= unfinished).collect();
     for file in &undone {

@@ -37,7 +37,7 @@ fn go_on(world: &World) -> Result<(), Stop> {
             log.roll()?;
             append(world, &log, "last", Some("1"))?;
             if log.options().cleanup_policy.compacts() {
-                world.model(&log, |model| model.cleaned_below(log.segments().active().base_offset()));
+                world.model(&log, |model| model.cleaned_below(log.segments().active().base_offset(), log.storage().now_ms()));
                 world.offsets.store().clean(&log)?;
             }
         }

@@ -75,7 +75,6 @@ pub static ALL: &[Planted] = &[
     engine("a failed append does not stop the log", Defect::GoOnAfterFailedAppend),
     engine("segments closed since the last sync are not synced", Defect::ForgetSealedSegments),
     engine("the sources of a swap go before its outputs are complete", Defect::SourcesBeforeOutputs),
-    engine("a pass goes on over what is not synced", Defect::RewriteUnsynced),
     engine("a .cleaned file is believed", Defect::BelieveCleaned),
     engine("a .swap file is thrown away", Defect::ForgetSwap),
     engine("recovery reads the last segment only", Defect::RecoverLastSegmentOnly),
@@ -93,9 +92,7 @@ pub static ALL: &[Planted] = &[
     engine("the cleaner goes over open transactions", Defect::CleanOpenTransactions),
     engine("the cleaner drops tombstones at once", Defect::DropTombstonesEarly),
     engine("the cleaner tells keys apart by eight bits", Defect::HashEightBits),
-    engine("groups are swapped newest first", Defect::SwapDescending),
     engine("a commit is shown before it is synced", Defect::ShowCommitBeforeSync),
-    engine("a load shows what is not synced", Defect::LoadUnsynced),
     engine("a load passes over tombstones", Defect::LoadSkipsTombstones),
     engine("a deletion of offsets is not written", Defect::ForgetDeletion),
 ];

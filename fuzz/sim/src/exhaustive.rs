@@ -34,7 +34,7 @@ pub static SCRIPTS: &[Script] = &[
     Script { name: "clean", steps: &[("append", 1), ("append", 2), ("roll", 0), ("append", 3), ("clean", 1)] },
     Script { name: "clean twice", steps: &[("append", 1), ("roll", 0), ("clean", 1), ("append", 2), ("roll", 0), ("clean", 1)] },
     Script { name: "truncate", steps: &[("append", 1), ("roll", 0), ("append", 2), ("truncate", 1), ("append", 3)] },
-    Script { name: "trim", steps: &[("append", 1), ("roll", 0), ("append", 2), ("trim", 1), ("retain", 0), ("checkpoint", 0)] },
+    Script { name: "trim", steps: &[("append", 1), ("roll", 0), ("append", 2), ("trim", 2), ("retain", 0), ("checkpoint", 0)] },
     Script { name: "restart", steps: &[("append", 1), ("checkpoint", 0), ("restart", 0), ("append", 2)] },
     Script { name: "transact", steps: &[("transact", 1), ("roll", 0), ("leave open", 1), ("clean", 1), ("end open", 1)] },
     Script { name: "commit", steps: &[("commit", 1), ("commit", 2), ("delete offset", 1), ("clean", 2), ("commit", 3)] },

@@ -287,16 +287,31 @@ impl Runner {
             Err(Stop::Failed(error)) => return Err(format!("{} failed: {error:?}", ALL[step.feature].name())),
         }
         self.tally.faults += 1;
+        self.outside.models.borrow_mut().offsets.look(&world.offsets);
         self.outside.note(|| format!("  {:?} struck", step.fault));
-        // By killing it, or by closing what can be closed, in which case nothing but what failed needs recovery.
-        if Dice::new(step.seed ^ 0x5EED).one_in(2) {
-            self.disk.stop();
-            drop(world);
-            self.disk.set_fault(Fault::None);
-        } else {
-            let _ = world.close();
-        }
-        self.open(&Before::Kill)
+        let mut dice = Dice::new(step.seed ^ 0x5EED);
+        let before = match dice.roll(4) {
+            // Nothing that matters failed, and it goes on.
+            0 if ALL[step.feature].name() == "append" && world.logs().iter().all(|log| !log.needs_reopen()) => {
+                world.check()?;
+                world.take_over(false)?;
+                return Ok(world);
+            }
+            // What can be closed is, and nothing but what failed needs recovery.
+            1 => {
+                let _ = world.close();
+                Before::Kill
+            }
+            how => {
+                self.disk.stop();
+                drop(world);
+                let moment = Moment { step: 0, call: 0 };
+                let survival = if dice.one_in(2) { Survival::Nothing } else { Survival::InOrder };
+                let end = if how == 2 { End::PowerFailure { moment, survival, seed: dice.any() } } else { End::Kill(moment) };
+                self.end(&end)
+            }
+        };
+        self.open(&before)
     }
 
     fn end(&mut self, end: &End) -> Before {

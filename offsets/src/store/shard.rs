@@ -49,9 +49,7 @@ struct Unshown {
 impl Shard {
     pub(super) fn open(log: Log) -> Result<(Self, LoadReport)> {
         // A process that was killed leaves what it wrote, but not all of it is safe yet; and what is shown must be.
-        if !is_planted(Defect::LoadUnsynced) {
-            log.sync()?;
-        }
+        log.sync()?;
         let (replay, report) = load(&log)?;
         Ok((Self { log, order: Mutex::default(), served: RwLock::new(Served::Loaded(Box::new(replay))) }, report))
     }

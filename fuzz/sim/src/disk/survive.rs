@@ -22,10 +22,13 @@ pub enum Survival {
     /// Any change of a name without any other; of each file any sectors of any writes, and any of the lengths that it had,
     /// what is missing being zeros or junk.
     AnyOrder,
-    /// Each change of a name or none of it, each file's changes or none or half of the last: few enough to try them all.
+    /// Changes of names one by one if they are few, else up to some moment; each file's writes, or none, or half of the last.
+    /// Few enough to try them all.
     Each,
 }
 
+/// So many changes of names are tried in every combination; of more, each directory's as its journal has them.
+const NAMES_FREE_MAX: usize = 4;
 /// A disk writes this many bytes at once or not at all.
 const SECTOR_BYTES: usize = 512;
 /// The first bytes of a batch are under no checksum: with junk in them alone, a batch at the very end of a log is
@@ -52,18 +55,22 @@ impl Disk {
 fn surviving_names(state: &State, survival: Survival, choices: &mut dyn Choose) -> Vec<BTreeMap<String, usize>> {
     let mut names = state.names.clone();
     let mut journal_ends = BTreeMap::new();
+    let in_order = match survival {
+        Survival::Each => state.pending.len() > NAMES_FREE_MAX,
+        other => other == Survival::InOrder,
+    };
     for change in &state.pending {
         let dir = change.dir();
         let survives = match survival {
             Survival::Everything => true,
             Survival::Nothing => false,
-            Survival::InOrder => {
+            _ if in_order => {
                 let of_dir = state.pending.iter().filter(|c| c.dir() == dir).count() as u64;
                 let (seen, end) = journal_ends.entry(dir).or_insert_with(|| (0, choices.choose(of_dir + 1)));
                 *seen += 1;
                 *seen <= *end
             }
-            Survival::AnyOrder | Survival::Each => choices.choose(2) == 0,
+            Survival::InOrder | Survival::AnyOrder | Survival::Each => choices.choose(2) == 0,
         };
         if survives {
             apply(change, &mut names);

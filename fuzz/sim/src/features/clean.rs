@@ -51,7 +51,7 @@ impl Feature for Clean {
 pub(super) fn pass_begins(world: &World, log: &Log) {
     if log.topic_partition().topic() != CONSUMER_OFFSETS && log.options().cleanup_policy.compacts() {
         let bound = log.segments().active().base_offset();
-        world.model(log, |model| model.cleaned_below(bound));
+        world.model(log, |model| model.cleaned_below(bound, log.storage().now_ms()));
     }
 }
 

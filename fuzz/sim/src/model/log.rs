@@ -6,6 +6,7 @@ use keeplog::inspect::Damage;
 use keeplog::{Durability, Log, StoredRecord};
 
 use crate::disk::without_faults;
+use crate::world::TOMBSTONES_STAY_MS;
 
 type Checked = Result<(), String>;
 
@@ -35,6 +36,8 @@ struct Written {
     value: Option<String>,
     gone: Gone,
     fate: Fate,
+    /// Of a deletion that a pass has met: how long it stays at least, ms since the Unix epoch.
+    stays_until_ms: Option<i64>,
 }
 
 /// Whether the cleaner may have removed a record.
@@ -74,7 +77,7 @@ impl LogModel {
     /// Records are about to be appended at `base`.
     pub fn note(&mut self, base: u64, written: &[(String, Option<String>)], fate: Fate) {
         for (offset, (key, value)) in (base..).zip(written) {
-            self.records.insert(offset, Written { key: key.clone(), value: value.clone(), gone: Gone::No, fate });
+            self.records.insert(offset, Written { key: key.clone(), value: value.clone(), gone: Gone::No, fate, stays_until_ms: None });
             self.end = self.end.max(offset + 1);
         }
     }
@@ -121,8 +124,8 @@ impl LogModel {
         }
     }
 
-    /// A pass over what lies below `bound` begins.
-    pub fn cleaned_below(&mut self, bound: u64) {
+    /// A pass over what lies below `bound` begins at `now_ms`.
+    pub fn cleaned_below(&mut self, bound: u64, now_ms: i64) {
         let mut newer: BTreeMap<String, u64> = BTreeMap::new();
         for (offset, record) in self.records.range_mut(..bound).rev() {
             match record.fate {
@@ -136,9 +139,12 @@ impl LogModel {
             if record.gone == Gone::No {
                 record.gone = match newer.get(&record.key) {
                     Some(newer) => Gone::For(*newer),
-                    None if record.value.is_none() => Gone::Yes,
+                    None if record.value.is_none() && record.stays_until_ms.is_some_and(|until| until <= now_ms) => Gone::Yes,
                     None => Gone::No,
                 };
+            }
+            if record.value.is_none() {
+                record.stays_until_ms.get_or_insert(now_ms + TOMBSTONES_STAY_MS as i64);
             }
             newer.entry(record.key.clone()).or_insert(*offset);
         }
@@ -379,14 +385,9 @@ pub fn end_of_last_batch(log: &Log) -> u64 {
     end_of_last_batch_below(log, log.end_offset())
 }
 
-/// Where the last batch ends that ends at or below `offset`.
+/// Where the last batch ends that ends at or below `offset`; 0 if that lies below the start, and nothing is known.
 #[must_use]
 pub fn end_of_last_batch_below(log: &Log, offset: u64) -> u64 {
-    let start = log.start_offset().min(offset);
     let batches = read_around(log, Log::batches_from).unwrap_or_default();
-    let ends = batches.iter().map(|batch| batch.header.next_offset());
-    // The first batch may begin below the start.
-    ends.take_while(|end| *end <= offset)
-        .last()
-        .unwrap_or_else(|| batches.first().map_or(start, |first| first.header.base_offset.min(start)))
+    batches.iter().map(|batch| batch.header.next_offset()).take_while(|end| *end <= offset).last().unwrap_or(0)
 }
