@@ -1,7 +1,7 @@
 //! The simulator in small. More of it: `fuzz/sim/README.md`.
 
 use keeplog_sim::disk::{Fault, Survival};
-use keeplog_sim::life::{End, Era, Failure, Life, Moment, Step, run, trace_of};
+use keeplog_sim::life::{End, Era, Failure, Life, Moment, Omission, Step, run, trace_of};
 use keeplog_sim::shrink::shrink;
 use keeplog_sim::{crowd, exhaustive, features, random};
 
@@ -45,7 +45,7 @@ fn a_life_that_fails_is_shortened() {
             Era { steps, end: End::PowerFailure { moment, survival: Survival::InOrder, seed: 1 } },
         ],
     };
-    let omission = Some((|call| call.path.to_str().is_some_and(|path| path.ends_with(".log"))) as fn(&_) -> bool);
+    let omission: Omission = Some(|call| call.path.to_str().is_some_and(|path| path.ends_with(".log")));
     let failure = crowd::alone(|| run(&life, omission, false)).unwrap_err();
     let (shortest, failure): (Life, Failure) = crowd::alone(|| shrink(&life, failure, omission));
     let steps: usize = shortest.eras.iter().map(|era| era.steps.len()).sum();
