@@ -185,7 +185,7 @@ impl Inner {
         let keeps_point = is_planted(Defect::KeepRecoveryPointOnTruncate);
         self.sync.lower_to(data_end, |synced| {
             if !keeps_point {
-                self.lease.set_recovery_point(synced)
+                self.lease.set_recovery_point(synced);
             }
         });
         let active_base = set.all()[..keep].last().map_or(offset, |s| s.base_offset());

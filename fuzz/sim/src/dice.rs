@@ -50,7 +50,7 @@ impl Choose for Dice {
 }
 
 /// Goes through every combination of choices, one after the other, whatever number of them is asked for and however many
-/// sides each has: the first run takes 0 everywhere, and [`Odometer::next`] turns the last one that can be turned.
+/// sides each has: the first run takes 0 everywhere, and [`Odometer::advance`] turns the last one that can be turned.
 #[derive(Clone, Debug, Default)]
 pub struct Odometer {
     /// What was chosen, of how many.

@@ -6,7 +6,7 @@
 //! - [`life`]: steps, crashes, recoveries, and what must hold between them. A life repeats itself exactly.
 //! - [`random`], [`exhaustive`]: where lives come from.
 //! - [`shrink`]: from a life that fails to the shortest one that does.
-//! - [`defects`]: defects that are planted to show that they are found.
+//! - `defects`, with the feature `planted`: defects that are planted to show that they are found.
 #![forbid(unsafe_code)]
 
 mod afterlife;

@@ -309,7 +309,7 @@ impl LogModel {
             let known = log.active_producers().into_iter().find(|p| p.id == *producer).and_then(|p| p.last_data_offset);
             // What the cleaner took away before a truncation is known no more: then an earlier batch may be the last.
             let is_kept = |offset: &&u64| **offset >= start && self.records.get(offset).is_some_and(|w| w.gone == Gone::No);
-            let kept = batches.range(..end).filter(is_kept).next_back().copied();
+            let kept = batches.range(..end).rfind(is_kept).copied();
             let last = batches.range(..end).next_back().copied();
             if known != last && !(known < last && known >= kept) {
                 return Err(format!("the last offset of producer {producer} is {known:?}, {last:?} is right"));

@@ -40,7 +40,7 @@ impl OffsetsModel {
     /// Somebody looks: what is answered was shown, and stays.
     pub fn look(&mut self, store: &OffsetStore) {
         for ((group, topic, partition), may_be) in &mut self.may_be {
-            let Ok(mut answers) = store.fetch(group, &[(&*topic, *partition)]) else { continue };
+            let Ok(mut answers) = store.fetch(group, &[(topic, *partition)]) else { continue };
             let answer = answers.remove(0).map(|o| o.offset);
             // One that was shown before may still be followed by what was asked for since.
             if may_be.len() > 1 && may_be.last() == Some(&answer) {
@@ -69,7 +69,7 @@ impl OffsetsModel {
     /// What is answered now was shown, and stays.
     pub fn take_over(&mut self, store: &OffsetStore) -> Result<(), String> {
         for ((group, topic, partition), may_be) in &mut self.may_be {
-            let answer = store.fetch(group, &[(&*topic, *partition)]).map_err(|e| format!("{e:?}"))?.remove(0).map(|o| o.offset);
+            let answer = store.fetch(group, &[(topic, *partition)]).map_err(|e| format!("{e:?}"))?.remove(0).map(|o| o.offset);
             *may_be = vec![answer];
         }
         Ok(())
