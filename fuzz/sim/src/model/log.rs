@@ -47,6 +47,9 @@ enum Gone {
     /// For the sake of the newer record with this offset, which must be there then.
     For(u64),
     Yes,
+    /// Part of an aborted transaction. If a truncation takes the marker and the transaction is committed after all, it may
+    /// be there or not.
+    WithAbort,
 }
 
 /// What becomes of a record.
@@ -131,7 +134,7 @@ impl LogModel {
             match record.fate {
                 Fate::Open(_) => continue,
                 Fate::Ended { holds: false, .. } => {
-                    record.gone = Gone::Yes;
+                    record.gone = Gone::WithAbort;
                     continue;
                 }
                 Fate::Holds | Fate::Ended { .. } => {}
@@ -227,7 +230,7 @@ impl LogModel {
             if !present.insert(record.offset()) {
                 return Err(format!("offset {} is there twice", record.offset()));
             }
-            if written.fate.holds() {
+            if written.fate.holds() && written.gone != Gone::WithAbort {
                 newest.insert(key, record.offset());
             }
         }
@@ -275,7 +278,7 @@ impl LogModel {
             let must_be_there = match written.gone {
                 Gone::No => true,
                 Gone::For(newer) => newer >= end,
-                Gone::Yes => false,
+                Gone::Yes | Gone::WithAbort => false,
             };
             if must_be_there && !present.contains(offset) {
                 return Err(format!("{offset} {written:?} is missing; the log ends at {end}"));
@@ -287,7 +290,9 @@ impl LogModel {
     /// The newest record of each key is the newest that was written, or none, if that was deleted.
     fn check_newest(&self, start: u64, end: u64, newest: &BTreeMap<String, u64>) -> Checked {
         let mut expected: BTreeMap<&str, (u64, &Written)> = BTreeMap::new();
-        for (offset, written) in self.records.range(start..end.max(start)).filter(|(_, written)| written.fate.holds()) {
+        for (offset, written) in
+            self.records.range(start..end.max(start)).filter(|(_, written)| written.fate.holds() && written.gone != Gone::WithAbort)
+        {
             expected.insert(&written.key, (*offset, written));
         }
         for (key, (offset, written)) in expected {
@@ -295,7 +300,7 @@ impl LogModel {
             let may_be_gone = match written.gone {
                 Gone::No => false,
                 Gone::For(newer) => newer < end,
-                Gone::Yes => true,
+                Gone::Yes | Gone::WithAbort => true,
             };
             if found != Some(offset) && !(found.is_none() && may_be_gone) {
                 return Err(format!("the newest {key} is that of {found:?}, written were {offset} {written:?}; the log ends at {end}"));
@@ -311,7 +316,9 @@ impl LogModel {
             let is_kept = |offset: &&u64| **offset >= start && self.records.get(offset).is_some_and(|w| w.gone == Gone::No);
             let kept = batches.range(..end).rfind(is_kept).copied();
             let last = batches.range(..end).next_back().copied();
-            if known != last && !(known < last && known >= kept) {
+            // A truncation into a gap that the cleaner made ends at the gap the next time; who wrote there is known.
+            let is_in_gap = known.is_some_and(|known| batches.contains(&known));
+            if known != last && !(known < last && known >= kept) && !is_in_gap {
                 return Err(format!("the last offset of producer {producer} is {known:?}, {last:?} is right"));
             }
         }
@@ -337,7 +344,13 @@ impl LogModel {
     /// The log as it is open now is the truth from here on; all of it is safe if `durable`.
     pub fn take_over(&mut self, log: &Log, durable: bool) -> Checked {
         let end = log.end_offset();
+        let of_producers = self.of_producers.clone();
         self.cut_off(end);
+        for known in log.active_producers() {
+            // In a gap that the cleaner made, and a truncation ended in: see `check_producers`.
+            let offset = known.last_data_offset.filter(|offset| of_producers.get(&known.id).is_some_and(|all| all.contains(offset)));
+            self.of_producers.entry(known.id).and_modify(|all| all.extend(offset));
+        }
         self.end = end;
         self.must_end = if durable { end } else { self.must_end.min(end) };
         (self.start_min, self.start_max) = (log.start_offset(), log.start_offset());
