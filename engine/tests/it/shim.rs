@@ -2,7 +2,7 @@
 //! takes all bytes that no sync has covered.
 //!
 //! It forgets as a page cache does: a sync that fails leaves the bytes readable and never writes them again, though later
-//! syncs succeed. Names are durable at once: what becomes of those is shown by the random lives in `tests/it/crash`.
+//! syncs succeed. Names are durable at once: what becomes of those is shown by the simulator in `fuzz/sim`.
 
 #![allow(dead_code)] // shared by the tests of several crates
 

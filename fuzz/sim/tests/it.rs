@@ -8,7 +8,7 @@ use keeplog_sim::{crowd, exhaustive, features, random};
 #[test]
 fn random_lives_lose_nothing() {
     let failures = crowd::Findings::default();
-    crowd::each(60, |seed| run(&random::life(seed, true), None, false).map_err(|failure| failures.add(seed, failure.what)).is_err());
+    crowd::each(150, |seed| run(&random::life(seed, true), None, false).map_err(|failure| failures.add(seed, failure.what)).is_err());
     assert_eq!(failures.sorted(), []);
 }
 
