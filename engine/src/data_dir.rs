@@ -22,10 +22,12 @@ use crate::storage::{EntryKind, FileLock, OpenMode, Storage, write_all_at};
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::{Error, ErrorKind, Result};
 
+mod create;
 mod layout;
 mod lease;
 mod removal;
 
+use create::create_dirs;
 use layout::Layout;
 pub use layout::{Foreign, ForeignKind};
 pub(crate) use lease::Lease;
@@ -484,33 +486,6 @@ fn load(storage: &dyn Storage, dir: &Path, which: Checkpoint, warnings: &mut Vec
     };
     warnings.push(Warning { path, detail: format!("taken as empty ({reason}): {consequence}") });
     Ok(None)
-}
-
-fn create_dirs(storage: &dyn Storage, path: &Path) -> Result<()> {
-    let above = path.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
-    match storage.metadata(path) {
-        // Whoever made it may have been killed before its name was durable.
-        Ok(_) => return above.map_or(Ok(()), |above| sync_name(storage, above)),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-        Err(e) => return Err(Error::io("look at", path, e)),
-    }
-    if let Some(above) = above {
-        create_dirs(storage, above)?;
-    }
-    match storage.create_dir(path) {
-        Ok(()) => {}
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(()), // made by someone else meanwhile
-        Err(e) => return Err(Error::io("create", path, e)),
-    }
-    sync_name(storage, above.unwrap_or(path))
-}
-
-/// Makes a name in `dir` durable. A directory that may not be read holds names that somebody else has made.
-fn sync_name(storage: &dyn Storage, dir: &Path) -> Result<()> {
-    match storage.sync_dir(dir) {
-        Err(e) if e.kind() != io::ErrorKind::PermissionDenied => Err(Error::io("sync", dir, e)),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]
