@@ -36,7 +36,8 @@ pub static SCRIPTS: &[Script] = &[
     Script { name: "truncate", steps: &[("append", 1), ("roll", 0), ("append", 2), ("truncate", 1), ("append", 3)] },
     Script { name: "trim", steps: &[("append", 1), ("roll", 0), ("append", 2), ("trim", 2), ("retain", 0), ("checkpoint", 0)] },
     Script { name: "restart", steps: &[("append", 1), ("checkpoint", 0), ("restart", 0), ("append", 2)] },
-    Script { name: "transact", steps: &[("transact", 1), ("roll", 0), ("leave open", 1), ("clean", 1), ("end open", 1)] },
+    Script { name: "transact", steps: &[("transact", 1), ("roll", 0), ("append", 3), ("clean", 1)] },
+    Script { name: "leave open", steps: &[("leave open", 1), ("roll", 0), ("clean", 1), ("end open", 1)] },
     Script { name: "commit", steps: &[("commit", 1), ("commit", 2), ("delete offset", 1), ("clean", 2), ("commit", 3)] },
     Script { name: "delete group", steps: &[("commit", 1), ("delete group", 1), ("reload", 0), ("housekeep", 0)] },
 ];
