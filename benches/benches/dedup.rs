@@ -1,11 +1,9 @@
-//! The cleaner's dedup set: hashing keys, and adding them as a pass does (a block of searches begun at once). One key in
+//! The cleaner's dedup set: hashing keys, and adding them as a pass does (memory asked for some searches ahead). One key in
 //! two is a duplicate. The small set fits a cache, the large one does not.
 
-use std::hint::black_box;
-
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use keeplog_benches::key;
-use keeplog_cleaner::keys::{DedupSet, KeyHasher, Place, SEARCHES_AT_ONCE};
+use keeplog_cleaner::keys::{DedupSet, KeyHasher, Place, SEARCHES_AHEAD};
 
 const SIZES: [u32; 2] = [20_000, 2_000_000];
 
@@ -16,26 +14,32 @@ fn hashes(keys: u32) -> Vec<u128> {
     (0..u64::from(keys) * 2).map(|i| hasher.hash(&(i * prime % u64::from(keys)).to_be_bytes())).collect()
 }
 
+/// Adds the keys at `places` as a pass does.
+fn add(set: &mut DedupSet, places: &[Place]) -> u32 {
+    let mut new = 0;
+    for (i, &place) in places.iter().enumerate() {
+        if let Some(&ahead) = places.get(i + SEARCHES_AHEAD) {
+            set.prefetch(ahead);
+        }
+        new += u32::from(set.insert(place).unwrap());
+    }
+    new
+}
+
 fn insert(c: &mut Criterion) {
-    let mut group = c.benchmark_group("dedup insert");
-    group.sample_size(10);
-    for keys in SIZES {
-        let mut set = DedupSet::with_capacity(u64::from(keys));
-        let places: Vec<Place> = hashes(keys).into_iter().map(|hash| Place::new(hash, set.buckets())).collect();
-        group.throughput(Throughput::Elements(places.len() as u64));
-        group.bench_function(keys.to_string(), |b| {
-            b.iter(|| {
-                set.clear();
-                let mut new = 0;
-                for block in places.chunks(SEARCHES_AT_ONCE) {
-                    black_box(block.iter().fold(0, |seen, &place| seen ^ set.touch(place)));
-                    for &place in block {
-                        new += u32::from(set.insert(place).unwrap());
-                    }
-                }
-                assert_eq!(new, keys);
+    for (name, make) in
+        [("dedup insert", DedupSet::with_capacity as fn(u64) -> std::io::Result<DedupSet>), ("dedup grow", DedupSet::growing)]
+    {
+        let mut group = c.benchmark_group(name);
+        group.sample_size(10);
+        for keys in SIZES {
+            let places: Vec<Place> = hashes(keys).into_iter().map(Place::new).collect();
+            group.throughput(Throughput::Elements(places.len() as u64));
+            let set = || make(places.len() as u64 / if name == "dedup grow" { 1 } else { 2 }).unwrap();
+            group.bench_function(keys.to_string(), |b| {
+                b.iter_batched_ref(set, |set| assert_eq!(add(set, &places), keys), BatchSize::PerIteration);
             });
-        });
+        }
     }
 }
 

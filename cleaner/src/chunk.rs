@@ -21,8 +21,18 @@ const BUFFER_BYTES_KEPT: usize = 8 << 20;
 /// What the pass has to know of one record.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Probe {
-    pub(crate) place: Place,
+    // A place in its parts, so that a probe takes 16 bytes.
+    tag: u64,
+    high: u32,
     pub(crate) marks: Marks,
+}
+
+impl Probe {
+    /// Where its key is looked for, if it has one.
+    #[inline]
+    pub(crate) fn place(&self) -> Place {
+        Place { tag: self.tag, high: self.high }
+    }
 }
 
 /// Facts about a record, one bit each.
@@ -123,6 +133,11 @@ impl Chunk {
         &self.buffer[self.pad..]
     }
 
+    /// Where its last entry begins in the file.
+    pub(crate) fn last_position(&self) -> u32 {
+        self.position + self.entries.last().map_or(0, |entry| entry.start)
+    }
+
     /// The bytes of one entry.
     pub(crate) fn entry_bytes(&self, entry: &Entry) -> &[u8] {
         &self.bytes()[entry.start as usize..][..entry.size as usize]
@@ -173,21 +188,13 @@ pub(crate) struct Scanner<'a> {
     rules: &'a Rules,
     transactions: &'a LazyTransactions<'a>,
     hasher: &'a KeyHasher,
-    /// Buckets of the dedup set.
-    buckets: u32,
     decoder: Decoder,
 }
 
 impl<'a> Scanner<'a> {
-    /// A scanner for a pass by `rules` with a dedup set of `buckets` buckets.
-    pub(crate) fn new(
-        rules: &'a Rules,
-        transactions: &'a LazyTransactions<'a>,
-        hasher: &'a KeyHasher,
-        buckets: u32,
-        batch_bytes_max: usize,
-    ) -> Self {
-        Self { rules, transactions, hasher, buckets, decoder: Decoder::new(batch_bytes_max) }
+    /// A scanner for a pass by `rules`.
+    pub(crate) fn new(rules: &'a Rules, transactions: &'a LazyTransactions<'a>, hasher: &'a KeyHasher, batch_bytes_max: usize) -> Self {
+        Self { rules, transactions, hasher, decoder: Decoder::new(batch_bytes_max) }
     }
 
     /// Reads the bytes from `start` to `end` of `source` into `chunk`: whole entries, sound in every byte, of
@@ -268,7 +275,7 @@ impl<'a> Scanner<'a> {
         match verdict {
             Verdict::Judge => {
                 let position = chunk.position + start;
-                self.records(bytes, compressed, tombstones_expired, chunk).map_err(|e| corrupt(source, position, e))?;
+                self.records(header, bytes, tombstones_expired, chunk).map_err(|e| corrupt(source, position, e))?;
             }
             // Dropped unread, unless its header stays.
             Verdict::Drop if !keeps_empty => {}
@@ -297,38 +304,43 @@ impl<'a> Scanner<'a> {
         Ok(Verdict::Judge)
     }
 
-    fn records(&mut self, entry: &[u8], compressed: bool, tombstones_expired: bool, chunk: &mut Chunk) -> Result<(), DecodeError> {
-        let before = chunk.probes.len();
-        for record in self.decoder.records(entry)? {
-            let record = record?;
+    fn records(&mut self, header: &BatchHeader, entry: &[u8], tombstones_expired: bool, chunk: &mut Chunk) -> Result<(), DecodeError> {
+        let Chunk { probes, bodies, area, counts, entries, .. } = chunk;
+        // invariant: the entry was pushed a moment ago
+        let compressed = entries.last().is_some_and(|entry| entry.bodies.is_some());
+        let (rules, hasher) = (self.rules, self.hasher);
+        let before = probes.len();
+        self.decoder.visit(header, entry, |record| {
             let mut probe = Probe::default();
-            if record.offset >= self.rules.end {
+            if record.offset >= rules.end {
                 probe.marks.set(Marks::BEYOND);
             } else if let Some(key) = record.key {
-                probe.place = Place::new(self.hasher.hash(key), self.buckets);
+                let Place { tag, high } = Place::new(hasher.hash(key));
+                (probe.tag, probe.high) = (tag, high);
                 probe.marks.set(Marks::KEYED);
-                if record.offset < self.rules.first_dirty {
+                if record.offset < rules.first_dirty {
                     probe.marks.set(Marks::ASKS);
                 }
                 if record.value.is_none() && tombstones_expired {
                     probe.marks.set(Marks::EXPIRED);
                 }
             } else {
-                chunk.counts.records_keyless += 1;
+                counts.records_keyless += 1;
             }
             if record.value.is_none() {
                 probe.marks.set(Marks::NULL);
             }
-            chunk.probes.push(probe);
+            probes.push(probe);
             if compressed {
                 // The area stays below the limit of one batch times the entries of a chunk: far below 4 GiB only
                 // if both are sane, so it is checked.
-                let start = u32::try_from(chunk.area.len()).map_err(|_| DecodeError::TooLarge { limit: u64::from(u32::MAX) })?;
-                chunk.bodies.push(Body { offset: record.offset, timestamp: record.timestamp, start });
-                chunk.area.extend_from_slice(record.body);
+                let start = u32::try_from(area.len()).map_err(|_| DecodeError::TooLarge { limit: u64::from(u32::MAX) })?;
+                bodies.push(Body { offset: record.offset, timestamp: record.timestamp, start });
+                area.extend_from_slice(record.body);
             }
-        }
-        chunk.counts.records_read += (chunk.probes.len() - before) as u64;
+            Ok(())
+        })?;
+        counts.records_read += (probes.len() - before) as u64;
         Ok(())
     }
 }

@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use keeplog_engine::storage::{File, OpenMode, Storage, read_full_at};
-use keeplog_engine::{Error, ErrorKind, Log, Result, Rewrite, SealedOutput, Segment};
+use keeplog_engine::sync::{Mutex, PoisonError};
+use keeplog_engine::{Error, ErrorKind, Log, OutputSegment, Result, Rewrite, SealedOutput, Segment};
 use keeplog_index::{AbortedTxn, TxnIndex};
 
 use crate::options::{CleanOptions, CleanReport, Watch};
-use crate::pass::{Approach, GroupOutput, Ran, Target, run};
+use crate::pass::{Approach, Outputs, Ran, Target, run};
 use crate::source::{LogView, ProducerEnd, Source};
 use crate::walk::OP;
+use crate::work::lock;
 
 /// Cleans `log` once: of every key in the range, only the newest record stays, and what Kafka's cleaner keeps
 /// beside it. Appends and reads go on meanwhile; they see the old segments until all new ones are finished.
@@ -20,9 +22,6 @@ use crate::walk::OP;
 /// The caller keeps [`CleanReport::new_dirty`] for the next pass ([`keeplog_engine::Log::set_cleaner_offset`]).
 /// A pass that fails or is stopped leaves the log as it was. (A failure of the swap itself, which is a handful of
 /// renames, leaves what the next open completes.)
-///
-/// What survives of one output segment is held in memory until that segment is written: up to
-/// `segment_bytes` of the options. This is a limit of this version.
 ///
 /// ```
 /// # use keeplog_cleaner::{CleanOptions, clean};
@@ -82,7 +81,7 @@ fn attempt(log: &Log, options: &CleanOptions, watch: &dyn Watch, approach: Appro
     let segments = Arc::clone(rewrite.sources());
     // What lies below the start as a whole is retention's to remove, and nobody's to read.
     let from = segments.position_of(log.start_offset());
-    let target = RewriteTarget { log, rewrite, from, outputs: Vec::new() };
+    let target = RewriteTarget { log, rewrite, from, written: Mutex::default(), synced: Mutex::default() };
     attempt_on(log, &segments.all()[from..], &options, watch, approach, Box::new(target))
 }
 
@@ -184,38 +183,40 @@ impl Source for LogSource {
     }
 }
 
-/// Outputs on stable storage under temporary names, until all are there.
+/// So many groups may have outputs whose sync is still to come. Syncing many at a time costs little more than syncing one
+/// (what the device has been given meanwhile is there by then), but each holds its files open.
+const UNSYNCED_MAX: usize = 64;
+
+/// The outputs of groups, with the places of their sources.
+type Written = Vec<(Range<usize>, Vec<SealedOutput>)>;
+
+/// Outputs under temporary names, until all are there.
 struct RewriteTarget<'l> {
     log: &'l Log,
     rewrite: Rewrite,
     /// Place, in the log, of the first segment that the pass was given.
     from: usize,
-    /// With the places of their sources from there on; newest first.
-    outputs: Vec<(Range<usize>, Vec<SealedOutput>)>,
+    written: Mutex<Written>,
+    synced: Mutex<Written>,
 }
 
 impl RewriteTarget<'_> {
-    fn write_one(&self, output: GroupOutput) -> Result<SealedOutput> {
-        let mut segment = self.rewrite.create_output(output.base_offset)?;
-        for piece in output.pieces.iter().rev().filter(|piece| !piece.bytes.is_empty()) {
-            segment.append(&piece.bytes)?;
-        }
-        for txn in output.aborts {
-            segment.append_aborted(txn)?;
-        }
-        segment.seal(output.modified_ms)
+    /// Puts `written` on stable storage.
+    fn sync(&self, mut written: Written) -> Result<()> {
+        written.iter_mut().flat_map(|(_, outputs)| outputs).try_for_each(SealedOutput::sync)?;
+        lock(&self.synced).append(&mut written);
+        Ok(())
     }
 }
 
 impl Target for RewriteTarget<'_> {
-    fn write(&mut self, sources: Range<usize>, outputs: Vec<GroupOutput>) -> Result<()> {
-        let sealed = outputs.into_iter().map(|output| self.write_one(output)).collect::<Result<_>>()?;
-        self.outputs.push((sources, sealed));
-        Ok(())
+    fn begin(&self, sources: Range<usize>) -> Result<Box<dyn Outputs + '_>> {
+        Ok(Box::new(RewriteOutputs { target: self, sources, open: None, sealed: Vec::new() }))
     }
 
     fn commit(self: Box<Self>) -> Result<()> {
-        let Self { log, mut rewrite, from, outputs } = *self;
+        self.sync(std::mem::take(&mut *lock(&self.written)))?;
+        let Self { log, mut rewrite, from, synced, .. } = *self;
         let segments = Arc::clone(rewrite.sources());
         // A record goes because a newer one is there: that one must outlast a crash too. Until its own segment is
         // swapped, or if that is left untouched, it may never have been synced. Nor may the offset that this pass came to
@@ -224,7 +225,9 @@ impl Target for RewriteTarget<'_> {
             log.sync()?;
         }
         // Oldest first: a tombstone or an abort marker must not go while older data that it covers can come back.
-        for (sources, outputs) in outputs.into_iter().rev() {
+        let mut outputs = synced.into_inner().unwrap_or_else(PoisonError::into_inner);
+        outputs.sort_unstable_by_key(|(sources, _)| sources.start);
+        for (sources, outputs) in outputs {
             rewrite.swap(&segments.all()[from..][sources], outputs)?;
         }
         Ok(())
@@ -235,15 +238,76 @@ impl Target for RewriteTarget<'_> {
     }
 }
 
+struct RewriteOutputs<'t> {
+    target: &'t RewriteTarget<'t>,
+    sources: Range<usize>,
+    open: Option<OutputSegment>,
+    sealed: Vec<SealedOutput>,
+}
+
+impl Outputs for RewriteOutputs<'_> {
+    fn start(&mut self, base_offset: u64) -> Result<()> {
+        self.open = Some(self.target.rewrite.create_output(base_offset)?);
+        Ok(())
+    }
+
+    fn append(&mut self, entries: &[u8]) -> Result<()> {
+        match &mut self.open {
+            Some(open) if !entries.is_empty() => open.append(entries),
+            _ => Ok(()),
+        }
+    }
+
+    fn finish(&mut self, aborts: &[AbortedTxn], modified_ms: i64) -> Result<()> {
+        if let Some(mut open) = self.open.take() {
+            aborts.iter().try_for_each(|txn| open.append_aborted(*txn))?;
+            self.sealed.push(open.seal(modified_ms)?);
+        }
+        Ok(())
+    }
+
+    fn hand_over(self: Box<Self>) -> Result<()> {
+        let Self { target, sources, sealed, .. } = *self;
+        let due = {
+            let mut written = lock(&target.written);
+            written.push((sources, sealed));
+            if written.len() < UNSYNCED_MAX {
+                return Ok(());
+            }
+            // The older half: by now most of it is with the device.
+            written.drain(..UNSYNCED_MAX / 2).collect()
+        };
+        target.sync(due)
+    }
+}
+
 /// Where the outputs of a dry run go.
 struct NoTarget;
 
 impl Target for NoTarget {
-    fn write(&mut self, _: Range<usize>, _: Vec<GroupOutput>) -> Result<()> {
-        Ok(())
+    fn begin(&self, _: Range<usize>) -> Result<Box<dyn Outputs + '_>> {
+        Ok(Box::new(Self))
     }
 
     fn commit(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Outputs for NoTarget {
+    fn start(&mut self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn append(&mut self, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &[AbortedTxn], _: i64) -> Result<()> {
+        Ok(())
+    }
+
+    fn hand_over(self: Box<Self>) -> Result<()> {
         Ok(())
     }
 }

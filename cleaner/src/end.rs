@@ -4,10 +4,9 @@
 
 use keeplog_engine::Result;
 
-use crate::chunk::{Chunk, Entry, Marks, Scanner};
-use crate::cuts::Cutter;
-use crate::dedup::DedupSet;
-use crate::pass::Halt;
+use crate::chunk::{Chunk, Entry, Marks};
+use crate::dedup::{DedupSet, NotAdded};
+use crate::pass::{Halt, Pass};
 use crate::plan::DirtyRange;
 use crate::source::{LogView, Source};
 use crate::walk::{HeaderWalk, Order, corrupt, corrupt_order};
@@ -50,27 +49,20 @@ pub(crate) fn keys_bound(log: &LogView<'_>, range: DirtyRange, capacity: u64) ->
 }
 
 /// One past the last offset that Kafka's map would take with the capacity of `set`, walking forward through the
-/// dirty section. `scanner` must go by rules that end at the first uncleanable offset; `before` is told of every
-/// read. Leaves `set` filled.
-pub(crate) fn pass_end(
-    log: &LogView<'_>,
-    range: DirtyRange,
-    cutter: Cutter,
-    scanner: &mut Scanner<'_>,
-    set: &mut DedupSet,
-    before: &dyn Fn(u32) -> Result<(), Halt>,
-) -> Result<u64, Halt> {
+/// dirty section. The rules of `pass` must end at the first uncleanable offset. Leaves `set` filled.
+pub(crate) fn pass_end(pass: &Pass<'_>, range: DirtyRange, set: &mut DedupSet) -> Result<u64, Halt> {
+    let mut scanner = pass.scanner();
     let mut chunk = Chunk::default();
     let mut end = range.first_dirty;
-    for (source, next_base) in dirty(log, range) {
+    for (source, next_base) in dirty(pass.log, range) {
         let file = source.file()?;
-        let cuts = cutter.cut(source, &*file)?;
+        let cuts = pass.cutter.cut(source, &*file)?;
         let mut first = source.base_offset();
         for bounds in cuts.windows(2) {
-            before(bounds[1] - bounds[0])?;
+            pass.before(bounds[1] - bounds[0])?;
             scanner.scan(source, &*file, (bounds[0], bounds[1]), Order::new(first, next_base), &mut chunk)?;
             first = chunk.next_offset;
-            if let Some((entry, last_put)) = fill(&chunk, range, set, &mut end) {
+            if let Some((entry, last_put)) = fill(&chunk, range, set, &mut end).map_err(|why| pass.not_added(why))? {
                 if let Some(record) = last_put {
                     let position = chunk.position + entry.start;
                     end = scanner.offset_of(&chunk, &entry, record).map_err(|e| corrupt(source, position, e))? + 1;
@@ -86,7 +78,7 @@ pub(crate) fn pass_end(
 
 /// Puts the keys of `chunk` into `set`, and moves `end` behind each entry that was put as a whole. If a key comes when
 /// the set is full: its entry, and which record of that was the last one put.
-fn fill(chunk: &Chunk, range: DirtyRange, set: &mut DedupSet, end: &mut u64) -> Option<(Entry, Option<usize>)> {
+fn fill(chunk: &Chunk, range: DirtyRange, set: &mut DedupSet, end: &mut u64) -> Result<Option<(Entry, Option<usize>)>, NotAdded> {
     for (i, entry) in chunk.entries.iter().enumerate() {
         let mut last_put = None;
         for (record, probe) in chunk.probes_of(i).iter().enumerate() {
@@ -95,15 +87,14 @@ fn fill(chunk: &Chunk, range: DirtyRange, set: &mut DedupSet, end: &mut u64) -> 
             }
             // Kafka asks this before each key, even one that is there already.
             if set.is_full() {
-                return Some((*entry, last_put));
+                return Ok(Some((*entry, last_put)));
             }
-            // Not full, so there is room whether the key is new or not.
-            let _ = set.insert(probe.place);
+            set.insert(probe.place())?;
             last_put = Some(record);
         }
         if entry.next_offset > range.first_dirty {
             *end = entry.next_offset;
         }
     }
-    None
+    Ok(None)
 }

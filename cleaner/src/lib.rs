@@ -7,11 +7,14 @@
 //!
 //! ```text
 //! plan        range, groups of segments that become one, what stays whatever its key    plan, end
-//! chunk       a piece of a segment: read, checksums verified, decoded, keys hashed      cuts, chunk, hash
-//! decide      newest to oldest, records in reverse: a key seen before is dead           decide, dedup
+//! chunk       a piece of a segment: read, checksums verified, decoded, keys hashed      cuts, feed, chunk, hash
+//! decide      newest to oldest, records in reverse: a key seen before is dead           work, decide, dedup
 //! emit        whole batches verbatim, dead ones not at all, mixed ones written again    emit
-//! swap        outputs on stable storage, then put in place, oldest first                split, pass, clean
+//! write       what stays of a group of segments, oldest first                           output
+//! swap        outputs on stable storage, then put in place, oldest first                pass, clean
 //! ```
+//! Any number of threads may work on one pass ([`CleanOptions::threads`]): only the decision is ordered.
+//!
 //! What only older data can tell (which transactions were aborted, which of their markers are still needed) is
 //! settled by one ascending walk over batch headers, and only in logs that hold transactions: `transactions`.
 //!
@@ -30,8 +33,9 @@
 //! - A record dated in the future delays nothing (see [`schedule`]).
 //!
 //! This crate knows no file names, no order of syncs and no crash recovery: it sees segments, and the engine's
-//! guard to replace them. It starts no thread and reads no clock but the log's storage.
-#![forbid(unsafe_code)]
+//! guard to replace them. It starts no threads but those that a pass is told to use, and reads no clock but the log's
+//! storage.
+#![deny(unsafe_code)] // but for some instructions, in dedup/cpu.rs
 
 mod chunk;
 mod clean;
@@ -40,15 +44,18 @@ mod decide;
 mod dedup;
 mod emit;
 mod end;
+mod feed;
 mod hash;
 mod options;
+mod output;
 mod pass;
 mod plan;
+mod progress;
 pub mod schedule;
 mod source;
-mod split;
 mod transactions;
 mod walk;
+mod work;
 
 pub use clean::clean;
 pub use options::{CleanOptions, CleanOutcome, CleanReport, Progress, Watch};
@@ -56,7 +63,7 @@ pub use options::{CleanOptions, CleanOutcome, CleanReport, Progress, Watch};
 /// The keys of a pass by themselves, to be measured. A pass hashes each key to a [`keys::Place`] and adds it to the
 /// [`keys::DedupSet`]; nobody else has a use for them, and they change as the pass does.
 pub mod keys {
-    pub use crate::dedup::{DedupSet, Full, Place, SEARCHES_AT_ONCE};
+    pub use crate::dedup::{DedupSet, NotAdded, Place, SEARCHES_AHEAD};
     pub use crate::hash::KeyHasher;
 }
 

@@ -50,6 +50,11 @@ pub struct CleanOptions {
     pub chunk_bytes: u32,
     /// Decompressed size of one batch at most, in bytes; a larger one stops the pass as damage does. Default 1 GiB.
     pub batch_bytes_max: usize,
+    /// What stays of the segments at hand is held in memory until their outputs are written, up to so many bytes; what is
+    /// beyond is read once more. Default 96 MiB.
+    pub held_bytes_max: u64,
+    /// Threads that work on the pass, the caller's among them. Default 1: it starts none.
+    pub threads: usize,
     /// Seed of the key hash, for runs that must repeat exactly. Default: a fresh secret for every pass.
     pub hash_seed: Option<u64>,
     /// Decide and count, but write nothing. Default false.
@@ -83,6 +88,8 @@ impl CleanOptions {
         delete_retention_ms: i64,
         chunk_bytes: u32,
         batch_bytes_max: usize,
+        held_bytes_max: u64,
+        threads: usize,
         hash_seed: Option<u64>,
         dry_run: bool,
     }
@@ -104,6 +111,8 @@ impl CleanOptions {
             delete_retention_ms: 24 * 60 * 60 * 1000,
             chunk_bytes: 512 << 10,
             batch_bytes_max: 1 << 30,
+            held_bytes_max: 96 << 20,
+            threads: 1,
             hash_seed: None,
             dry_run: false,
         }
@@ -151,6 +160,9 @@ impl CleanOptions {
         }
         if self.output_bytes_max > OUTPUT_BYTES_MAX {
             return refuse(format!("output_bytes_max = {}: a file holds at most {OUTPUT_BYTES_MAX} bytes", self.output_bytes_max));
+        }
+        if self.threads == 0 {
+            return refuse("threads = 0: give at least 1, which is the caller's own".to_owned());
         }
         if self.chunk_bytes == 0 {
             return refuse("chunk_bytes = 0: give at least 1, or leave the default".to_owned());

@@ -10,14 +10,15 @@
 //! control batch. Takes 8 bytes a discardable marker and 56 bytes an aborted transaction with data.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
 
 use keeplog_engine::Result;
 use keeplog_engine::record::{BatchHeader, ControlType, Decoder};
+use keeplog_engine::sync::{Mutex, OnceLock};
 use keeplog_index::AbortedTxn;
 
 use crate::source::Source;
 use crate::walk::{HeaderWalk, Order, corrupt, corrupt_order};
+use crate::work::lock;
 
 /// Control records are some 40 bytes; the largest ones, of Raft snapshots, some kilobytes.
 const CONTROL_BYTES_MAX: usize = 16 << 20;
@@ -152,16 +153,22 @@ pub(crate) struct LazyTransactions<'a> {
     sources: &'a [Box<dyn Source + 'a>],
     limit: u64,
     walked: OnceLock<Transactions>,
+    walking: Mutex<()>,
 }
 
 impl<'a> LazyTransactions<'a> {
     /// For the transactions below `limit`.
     pub(crate) fn new(sources: &'a [Box<dyn Source + 'a>], limit: u64) -> Self {
-        Self { sources, limit, walked: OnceLock::new() }
+        Self { sources, limit, walked: OnceLock::new(), walking: Mutex::new(()) }
     }
 
     /// Walks now if nobody has asked before.
     pub(crate) fn get(&self) -> Result<&Transactions> {
+        if let Some(walked) = self.walked.get() {
+            return Ok(walked);
+        }
+        // Of several who ask at the same time, one walks.
+        let _walking = lock(&self.walking);
         if let Some(walked) = self.walked.get() {
             return Ok(walked);
         }

@@ -6,7 +6,9 @@
 
 pub use std::sync::{Arc, PoisonError, Weak};
 
-pub use primitives::{Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, map_each, thread};
+pub use primitives::{
+    Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, map_each, on_threads, thread,
+};
 
 #[cfg(not(feature = "shuttle"))]
 mod primitives {
@@ -19,6 +21,17 @@ mod primitives {
     /// pool has threads.
     pub fn map_each<T: Send, R: Send>(items: Vec<T>, make: impl Fn(T) -> R + Sync + Send) -> Vec<R> {
         items.into_par_iter().map(make).collect()
+    }
+
+    /// Does `work` on so many threads at a time, one of them the caller's. Where the system gives fewer, fewer do it. A panic
+    /// of one of them goes on here.
+    pub fn on_threads(threads: usize, work: impl Fn() + Sync) {
+        thread::scope(|scope| {
+            let start = |number| thread::Builder::new().name(format!("keeplog-{number}")).spawn_scoped(scope, &work);
+            let helpers: Vec<_> = (1..threads).map_while(|number| start(number).ok()).collect();
+            work();
+            helpers.into_iter().for_each(|helper| helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        });
     }
 }
 
@@ -49,6 +62,17 @@ mod primitives {
         });
         made.sort_unstable_by_key(|(at, _)| *at);
         made.into_iter().map(|(_, made)| made).collect()
+    }
+
+    pub fn on_threads(threads: usize, work: impl Fn() + Sync) {
+        if threads == 1 {
+            return work();
+        }
+        // As above: the caller works not.
+        thread::scope(|scope| {
+            let helpers: Vec<_> = (0..threads).map(|_| scope.spawn(&work)).collect();
+            helpers.into_iter().for_each(|helper| helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        });
     }
 
     /// A condition variable that now and then wakes without cause. There is no time under the scheduler: a wait with a

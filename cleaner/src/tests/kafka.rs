@@ -143,6 +143,13 @@ fn check(dir: &Path, number: usize, case: &Value, round: &Value) -> Result<(), S
     options.chunk_bytes = 600;
     let before = log.clone();
     let report = log.clean(&options).map_err(|e| format!("{e:?}"))?;
+    for (threads, held_bytes_max) in [(1, 0), (2, u64::MAX), (7, 700)] {
+        let mut other = before.clone();
+        let others = other.clean(&CleanOptions { threads, held_bytes_max, ..options.clone() }).map_err(|e| format!("{e:?}"))?;
+        if (&other, &others) != (&log, &report) {
+            return Err(format!("{threads} threads that hold {held_bytes_max} bytes make of it what one does not"));
+        }
+    }
 
     let mut expected = load(&dir.join(format!("after{number}")));
     same_batches(&log, &expected, &dump_lines(dir.join(format!("after{number}.jsonl"))), &before)?;

@@ -12,7 +12,7 @@ use keeplog_engine::storage::File;
 use keeplog_index::AbortedTxn;
 
 use crate::options::{CleanOptions, CleanReport, Watch};
-use crate::pass::{Approach, GroupOutput, Ran, Target, run};
+use crate::pass::{Approach, Outputs, Ran, Target, run};
 use crate::source::{LogView, ProducerEnd, Source};
 
 /// One segment.
@@ -62,7 +62,7 @@ impl MemoryLog {
                 last_stable_offset: self.last_stable_offset.unwrap_or(u64::MAX),
                 producers: self.producers.clone().unwrap_or_else(|| self.replayed_producers()),
             };
-            match run(&view, options, watch, approach, Box::new(MemoryTarget { outputs: Vec::new(), committed: &written }))? {
+            match run(&view, options, watch, approach, Box::new(MemoryTarget { outputs: Mutex::default(), committed: &written }))? {
                 Ran::Done(report) => break (report, written),
                 Ran::Again(next) => {
                     assert_ne!(next, approach);
@@ -219,26 +219,53 @@ impl File for MemoryFile {
     }
 }
 
-/// Keeps outputs until they are committed, in the order in which they are to replace: newest first, so that places
-/// of older sources stay right.
+type Written = Vec<(Range<usize>, Vec<Segment>)>;
+
+/// Keeps outputs until they are committed, newest first, so that places of older sources stay right when they replace.
 struct MemoryTarget<'a> {
-    outputs: Vec<(Range<usize>, Vec<Segment>)>,
-    committed: &'a Mutex<Vec<(Range<usize>, Vec<Segment>)>>,
+    outputs: Mutex<Written>,
+    committed: &'a Mutex<Written>,
 }
 
 impl Target for MemoryTarget<'_> {
-    fn write(&mut self, sources: Range<usize>, outputs: Vec<GroupOutput>) -> Result<()> {
-        assert!(self.outputs.last().is_none_or(|(newer, _)| sources.end <= newer.start));
-        let segment = |output: GroupOutput| {
-            let log = output.pieces.iter().rev().flat_map(|piece| piece.bytes.iter().copied()).collect();
-            Segment { modified_ms: output.modified_ms, aborted: output.aborts, ..Segment::new(output.base_offset, log) }
-        };
-        self.outputs.push((sources, outputs.into_iter().map(segment).collect()));
-        Ok(())
+    fn begin(&self, sources: Range<usize>) -> Result<Box<dyn Outputs + '_>> {
+        Ok(Box::new(MemoryOutputs { target: self, sources, segments: Vec::new() }))
     }
 
     fn commit(self: Box<Self>) -> Result<()> {
-        *self.committed.lock().unwrap() = self.outputs;
+        let mut outputs = self.outputs.into_inner().unwrap();
+        outputs.sort_by_key(|(sources, _)| std::cmp::Reverse(sources.start));
+        assert!(outputs.is_sorted_by(|(newer, _), (older, _)| older.end <= newer.start), "a group was written twice");
+        *self.committed.lock().unwrap() = outputs;
+        Ok(())
+    }
+}
+
+struct MemoryOutputs<'a> {
+    target: &'a MemoryTarget<'a>,
+    sources: Range<usize>,
+    segments: Vec<Segment>,
+}
+
+impl Outputs for MemoryOutputs<'_> {
+    fn start(&mut self, base_offset: u64) -> Result<()> {
+        self.segments.push(Segment::new(base_offset, Vec::new()));
+        Ok(())
+    }
+
+    fn append(&mut self, entries: &[u8]) -> Result<()> {
+        self.segments.last_mut().unwrap().log.extend_from_slice(entries);
+        Ok(())
+    }
+
+    fn finish(&mut self, aborts: &[AbortedTxn], modified_ms: i64) -> Result<()> {
+        let segment = self.segments.last_mut().unwrap();
+        (segment.aborted, segment.modified_ms) = (aborts.to_vec(), modified_ms);
+        Ok(())
+    }
+
+    fn hand_over(self: Box<Self>) -> Result<()> {
+        self.target.outputs.lock().unwrap().push((self.sources, self.segments));
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! `keeplog compact`: one pass of the cleaner over a log, in place.
 
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -35,6 +36,7 @@ struct Plan {
     segment_bytes: Option<u32>,
     delete_retention_ms: Option<i64>,
     log_options: LogOptions,
+    threads: usize,
     dry_run: bool,
 }
 
@@ -116,6 +118,7 @@ impl Plan {
             segment_bytes: args.segment_bytes,
             delete_retention_ms: args.delete_retention_ms,
             log_options,
+            threads: args.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, NonZero::get), usize::from),
             dry_run: args.dry_run,
         })
     }
@@ -131,6 +134,7 @@ impl Plan {
         options.segment_bytes = self.segment_bytes.unwrap_or_else(|| u32::try_from(largest).unwrap_or(i32::MAX as u32));
         options.segment_index_bytes = self.log_options.segment_index_bytes;
         options.delete_retention_ms = self.delete_retention_ms.unwrap_or(self.log_options.delete_retention_ms);
+        options.threads = self.threads;
         options.dry_run = self.dry_run;
         options
     }

@@ -1,7 +1,7 @@
 //! Replacing sealed segments by rewritten ones, crash-safely.
 //!
 //! The order on disk, for one group of sources and its output (all four files of a segment each time):
-//! 1. the output is written as `.cleaned` and synced;
+//! 1. the output is written as `.cleaned`, and synced at some time before the next step;
 //! 2. its files are renamed to `.swap`, and the directory is synced: from here on a crash completes the swap;
 //! 3. the sources are renamed to `.deleted`, and the directory is synced: no source may outlast the last `.swap`;
 //! 4. the output gets its final names, and the directory is synced.
@@ -47,12 +47,15 @@ pub struct OutputSegment {
     indexes: IndexBuilder,
 }
 
-/// A finished output, on stable storage under its `.cleaned` names.
+/// A finished output, under its `.cleaned` names.
 #[derive(Debug)]
 pub struct SealedOutput {
     base_offset: u64,
     last_offset: Option<u64>,
     facts: SealedFacts,
+    path: PathBuf,
+    /// Those of its files that are not known to be on stable storage.
+    unsynced: Vec<Arc<dyn File>>,
 }
 
 impl SealedOutput {
@@ -60,6 +63,17 @@ impl SealedOutput {
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.facts.size
+    }
+
+    /// Puts it on stable storage, if that is not done yet. A swap does so too; for many outputs it takes less time to write
+    /// them all before the first of them is synced.
+    ///
+    /// # Errors
+    /// `StorageFull` and `Io`. A sync that failed proves nothing when it is tried again: the output is to be dropped.
+    pub fn sync(&mut self) -> Result<()> {
+        self.unsynced.iter().try_for_each(|file| file.sync_data()).map_err(|e| Error::io("sync a file of", &self.path, e))?;
+        self.unsynced.clear();
+        Ok(())
     }
 }
 
@@ -115,11 +129,11 @@ impl Rewrite {
     /// Puts `outputs` in the place of `sources` (adjacent sealed segments, ascending; the first output has the base offset
     /// of the first source, and the offsets of each are below the base of the next). Groups must be swapped in ascending
     /// order: a tombstone must never vanish while older data that it covers can still come back after a crash.
-    #[allow(clippy::needless_pass_by_value)] // outputs are used up by their swap
-    pub fn swap(&mut self, sources: &[Arc<Segment>], outputs: Vec<SealedOutput>) -> Result<()> {
+    pub fn swap(&mut self, sources: &[Arc<Segment>], mut outputs: Vec<SealedOutput>) -> Result<()> {
         let inner = &self.log.inner;
         inner.check_writable("swap segments of")?;
         self.check_swap(sources, &outputs)?;
+        outputs.iter_mut().try_for_each(SealedOutput::sync)?;
         inner.swap(sources, &outputs).map_err(|e| inner.fail(e))
     }
 
@@ -191,16 +205,14 @@ impl OutputSegment {
         self.size
     }
 
-    /// Finishes the output: indexes at their exact length, everything on stable storage, modification time
-    /// `modified_ms` (which stands for the age of records without timestamps).
+    /// Finishes the output: indexes at their exact length, modification time `modified_ms` (which stands for the age of
+    /// records without timestamps). Its bytes are on their way to stable storage; [`SealedOutput::sync`] waits for them.
     pub fn seal(mut self, modified_ms: i64) -> Result<SealedOutput> {
         let place = &self.log.inner.place;
         self.indexes.close().map_err(|e| Error::invalid("close the time index of", e.to_string()).at(&self.path))?;
         let mut files = write_index_files(place, self.base_offset, FileState::Cleaned, &self.indexes)?;
+        self.file.start_write_back();
         files.push(Arc::clone(&self.file));
-        for file in &files {
-            file.sync_data().map_err(|e| Error::io("sync a file of", &self.path, e))?;
-        }
         for kind in [FileKind::Log, FileKind::OffsetIndex, FileKind::TimeIndex] {
             let path = place.path(self.base_offset, kind, FileState::Cleaned);
             place.storage.set_modified(&path, modified_ms).map_err(|e| Error::io("set the time of", &path, e))?;
@@ -211,7 +223,7 @@ impl OutputSegment {
             time_bytes: self.indexes.time.as_bytes().len() as u32,
             largest_timestamp: self.indexes.largest_timestamp(),
         };
-        Ok(SealedOutput { base_offset: self.base_offset, last_offset: self.last_offset, facts })
+        Ok(SealedOutput { base_offset: self.base_offset, last_offset: self.last_offset, facts, path: self.path, unsynced: files })
     }
 }
 

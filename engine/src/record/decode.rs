@@ -40,6 +40,35 @@ impl Decoder {
         Ok(Records { cursor: Cursor::new(&header, data)?, header, data })
     }
 
+    /// Calls `visit` with each record of `entry`, whose header is `header`, in order: the records and the checks of
+    /// [`Decoder::records`], for those who have the header already and leave no record out. Ends at the first error, its own
+    /// or the visitor's.
+    #[inline]
+    pub fn visit(
+        &mut self,
+        header: &BatchHeader,
+        entry: &[u8],
+        mut visit: impl FnMut(&RecordRef<'_>) -> Result<(), DecodeError>,
+    ) -> Result<(), DecodeError> {
+        if header.magic < 2 || header.size as usize != entry.len() {
+            return self.records(entry)?.try_for_each(|record| visit(&record?));
+        }
+        let area = match self.decompress(header, entry)? {
+            Place::Entry => plain_area(header, entry),
+            Place::Output => self.output.filled(),
+        };
+        let mut cursor = BatchCursor::new(header);
+        let mut reader = Reader::new(area);
+        for index in 0..cursor.count {
+            let record = cursor.record(&mut reader).map_err(|reason| DecodeError::Record { index, reason })?;
+            visit(&record)?;
+        }
+        match reader.rest().len() {
+            0 => Ok(()),
+            left => Err(DecodeError::LeftOver(left as u64)),
+        }
+    }
+
     /// The records of `entry`, which is exactly one whole entry of any format, as views that share its bytes, or
     /// its decompressed bytes.
     pub fn decode_owned(&mut self, entry: Bytes) -> Result<OwnedRecords, DecodeError> {
@@ -253,7 +282,8 @@ impl BatchCursor {
         }
     }
 
-    #[inline]
+    // Inlined, so that a visitor pays for nothing that it does not look at.
+    #[inline(always)]
     fn record<'d>(&mut self, area: &mut Reader<'d>) -> Result<RecordRef<'d>, &'static str> {
         let length = area.varint().ok_or("length is cut off or too long")?;
         let length = usize::try_from(length).map_err(|_| "length is negative")?;

@@ -59,7 +59,7 @@ impl From<StoredRecord> for Plain {
     }
 }
 
-/// All records of `entry`, decoded both ways.
+/// All records of `entry`, decoded in all three ways.
 fn decode(entry: &[u8]) -> Result<Vec<Plain>, DecodeError> {
     decode_within(entry, LIMIT)
 }
@@ -69,6 +69,14 @@ fn decode_within(entry: &[u8], limit_bytes: usize) -> Result<Vec<Plain>, DecodeE
     let lent = decoder.records(entry).and_then(|records| records.map(|record| record.map(Plain::from)).collect::<Result<Vec<_>, _>>());
     let owned = decode_owned(bytes::Bytes::copy_from_slice(entry), limit_bytes)
         .and_then(|records| records.map(|record| record.map(Plain::from)).collect::<Result<Vec<_>, _>>());
-    assert_eq!(lent, owned, "the two ways of decoding differ");
+    let mut visited = Vec::new();
+    let visits = BatchHeader::parse(entry).and_then(|header| {
+        decoder.visit(&header, entry, |record| {
+            visited.push(Plain::from(*record));
+            Ok(())
+        })
+    });
+    assert_eq!(lent, owned, "two ways of decoding differ");
+    assert_eq!(lent, visits.map(|()| visited), "visiting differs");
     lent
 }

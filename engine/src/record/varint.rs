@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Bytes behind a varint length; a negative length is null. `None` where the bytes end.
-    #[inline]
+    #[inline(always)]
     pub(super) fn nullable(&mut self) -> Option<Option<&'a [u8]>> {
         let len = self.varint()?;
         match usize::try_from(len) {

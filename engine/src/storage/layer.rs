@@ -179,6 +179,11 @@ pub trait FileLayer: Send + Sync + Debug {
         self.below().sync_data()
     }
 
+    /// See [`File::start_write_back`].
+    fn start_write_back(&self) {
+        self.below().start_write_back();
+    }
+
     /// See [`File::map`].
     fn map(&self, len: u64) -> io::Result<Bytes> {
         self.below().map(len)
@@ -208,6 +213,10 @@ impl<T: FileLayer> File for T {
 
     fn sync_data(&self) -> io::Result<()> {
         FileLayer::sync_data(self)
+    }
+
+    fn start_write_back(&self) {
+        FileLayer::start_write_back(self);
     }
 
     fn map(&self, len: u64) -> io::Result<Bytes> {

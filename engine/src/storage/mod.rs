@@ -124,6 +124,9 @@ pub trait File: Send + Sync + Debug {
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Makes contents and length durable.
     fn sync_data(&self) -> io::Result<()>;
+    /// Begins to write what is not on the device yet, so that a later [`File::sync_data`] has less to wait for. Promises
+    /// nothing.
+    fn start_write_back(&self) {}
     /// The first `len` bytes as shared memory that stays readable after the name is gone. `len` must not
     /// exceed the file's length, and nobody may shorten the file while the view lives (the engine cuts a
     /// file that may be mapped by writing a new one and renaming it over).

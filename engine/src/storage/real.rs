@@ -13,6 +13,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use memmap2::{Mmap, MmapOptions};
+#[cfg(target_os = "linux")]
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::libc;
 
 use super::{Entry, EntryKind, File, FileLock, Metadata, OpenMode, Storage, lock};
@@ -162,6 +164,13 @@ impl File for RealFile {
 
     fn sync_data(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    /// Advice that the pages are not needed: of those that are not written yet, the system begins to write all, and waits for
+    /// none. They stay readable.
+    #[cfg(target_os = "linux")]
+    fn start_write_back(&self) {
+        let _ = posix_fadvise(&self.file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
     }
 
     fn map(&self, len: u64) -> io::Result<Bytes> {

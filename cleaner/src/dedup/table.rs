@@ -1,0 +1,106 @@
+//! One flat table of tags.
+
+use std::io;
+
+use memmap2::{Advice, MmapMut};
+
+use super::{KEYS_PER_BUCKET, Place, cpu};
+
+/// Words of a bucket: one cache line.
+pub(super) const BUCKET_WORDS: usize = 8;
+/// Bytes of a bucket.
+pub(super) const BUCKET_BYTES: usize = 64;
+
+/// What came of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Find {
+    /// It is there.
+    Here,
+    /// It is not there, and this word is where it would be.
+    Free(usize),
+    /// It is not there, and every word of the table is taken.
+    Nowhere,
+}
+
+/// Tags in buckets, as many as the table was made for.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// Starts at a page, and so at a cache line.
+    memory: MmapMut,
+    buckets: u32,
+    len: u64,
+    capacity: u64,
+}
+
+impl Table {
+    /// A table for `keys` keys, with all its memory.
+    pub(super) fn new(keys: u64) -> io::Result<Self> {
+        let buckets = keys.div_ceil(KEYS_PER_BUCKET).max(1);
+        let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let buckets = u32::try_from(buckets).map_err(|_| too_large())?;
+        let bytes = usize::try_from(u64::from(buckets) * BUCKET_BYTES as u64).map_err(|_| too_large())?;
+        let memory = MmapMut::map_anon(bytes)?;
+        // Every search goes to another page: with large ones the processor finds most of them itself. Where the system has
+        // none, small ones do.
+        #[cfg(target_os = "linux")]
+        let _ = memory.advise(Advice::HugePage);
+        Ok(Self { memory, buckets, len: 0, capacity: keys })
+    }
+
+    pub(super) fn buckets(&self) -> u64 {
+        u64::from(self.buckets)
+    }
+
+    /// Whether it holds as many keys as it was made for.
+    pub(super) fn is_full(&self) -> bool {
+        self.len >= self.capacity
+    }
+
+    #[inline]
+    pub(super) fn find(&self, place: Place) -> Find {
+        let mut bucket = self.home(place);
+        for _ in 0..self.buckets {
+            let words = self.words(bucket);
+            if cpu::equal(words, place.tag) != 0 {
+                return Find::Here;
+            }
+            // Words are taken from the left: the first free one is where this bucket goes on.
+            let free = cpu::equal(words, 0);
+            if free != 0 {
+                return Find::Free(bucket as usize * BUCKET_WORDS + free.trailing_zeros() as usize);
+            }
+            bucket = if bucket + 1 == self.buckets { 0 } else { bucket + 1 };
+        }
+        Find::Nowhere
+    }
+
+    #[inline]
+    pub(super) fn contains(&self, place: Place) -> bool {
+        self.find(place) == Find::Here
+    }
+
+    /// Puts the key at `place` into the word that [`Table::find`] found for it.
+    #[inline]
+    pub(super) fn put(&mut self, at: usize, place: Place) {
+        self.memory.as_chunks_mut().0[at] = place.tag.to_ne_bytes();
+        self.len += 1;
+    }
+
+    #[inline]
+    pub(super) fn prefetch(&self, place: Place) {
+        cpu::prefetch(self.words(self.home(place)));
+    }
+
+    /// The bucket where a search begins. Multiplying and shifting maps the hash evenly onto all of them, whatever their
+    /// number.
+    #[inline]
+    pub(super) fn home(&self, place: Place) -> u32 {
+        ((u64::from(place.high) * u64::from(self.buckets)) >> 32) as u32
+    }
+
+    /// The words of a bucket.
+    #[inline]
+    pub(super) fn words(&self, bucket: u32) -> &[[u8; 8]; BUCKET_WORDS] {
+        &self.memory.as_chunks().0.as_chunks().0[bucket as usize]
+    }
+}

@@ -1,0 +1,45 @@
+//! How far a pass is, told to whoever watches it. Several may work on it.
+
+use keeplog_engine::sync::{Mutex, PoisonError};
+
+use crate::options::{Progress, Watch};
+
+/// The pace of a pass: its watcher sets it, and hears of it.
+pub(crate) struct Pace<'a> {
+    watch: &'a dyn Watch,
+    progress: Mutex<Progress>,
+}
+
+impl<'a> Pace<'a> {
+    /// Nothing is done, and nothing is known of what is to be done.
+    pub(crate) fn new(watch: &'a dyn Watch) -> Self {
+        Self { watch, progress: Mutex::new(Progress::default()) }
+    }
+
+    /// Whether the watcher wants the pass to stop.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.watch.is_stopped()
+    }
+
+    /// More is to be read than was known.
+    pub(crate) fn expect(&self, bytes: u64) {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).bytes_total += bytes;
+    }
+
+    /// Before `bytes` are read; may block.
+    pub(crate) fn before(&self, bytes: u32) {
+        let progress = {
+            let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+            progress.bytes_done += u64::from(bytes);
+            progress.bytes_total = progress.bytes_total.max(progress.bytes_done);
+            *progress
+        };
+        self.watch.charge(u64::from(bytes));
+        self.watch.progress(progress);
+    }
+
+    /// Before `bytes` are written; may block.
+    pub(crate) fn before_writing(&self, bytes: u64) {
+        self.watch.charge(bytes);
+    }
+}

@@ -1,0 +1,217 @@
+//! The work on the segments of a pass, chunk by chunk from the newest to the oldest, by one thread or several.
+//!
+//! Reading, checking and hashing a chunk needs nothing from newer ones, nor does writing what stays of it. Only the
+//! decision does: each chunk has its turn there, in which nobody else has the dedup set. So whatever the threads do, what
+//! stays is the same; and of several failures the pass ends with that of the newest chunk.
+//!
+//! ```text
+//! feed    the next chunk, for whoever asks         Feed
+//! scan    any number of chunks at a time           chunk
+//! turn    one chunk after the other                Turn
+//! emit    any number of chunks at a time           emit
+//! write   by whoever ends a group                  output
+//! ```
+
+use std::ops::Range;
+
+use keeplog_engine::sync::{Condvar, Mutex, MutexGuard, PoisonError, on_threads};
+
+use crate::chunk::{Chunk, Scanner};
+use crate::decide::decide;
+use crate::dedup::DedupSet;
+use crate::emit::Emitter;
+use crate::feed::{Feed, Step, Task};
+use crate::options::CleanReport;
+use crate::output::{Groups, Part, Whole};
+use crate::pass::{Halt, Pass};
+use crate::walk::{Order, corrupt_order};
+
+/// Cleans `groups` (ascending) by the keys of `set` and those that come into it. Outputs go to the pass's target, and what
+/// was done is added to `report`.
+pub(crate) fn on_groups(
+    pass: &Pass<'_>,
+    set: DedupSet,
+    groups: Vec<Range<usize>>,
+    report: CleanReport,
+) -> Result<(DedupSet, CleanReport), Halt> {
+    let crew = Crew {
+        pass,
+        feed: Mutex::new(Feed::new(groups.clone())),
+        turn: Turn::new(set),
+        groups: Groups::new(groups, pass.options.held_bytes_max),
+        report: Mutex::new(report),
+    };
+    on_threads(pass.options.threads, || crew.work());
+    let Decision { set, halt, .. } = crew.turn.decision.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match halt {
+        Some((_, halt)) => Err(halt),
+        None => Ok((set, crew.report.into_inner().unwrap_or_else(PoisonError::into_inner))),
+    }
+}
+
+/// What those who work on a pass share.
+struct Crew<'a> {
+    pass: &'a Pass<'a>,
+    feed: Mutex<Feed>,
+    turn: Turn,
+    groups: Groups,
+    report: Mutex<CleanReport>,
+}
+
+/// What each of them has for himself.
+pub(crate) struct Hand<'a> {
+    pub(crate) scanner: Scanner<'a>,
+    pub(crate) emitter: Emitter,
+    pub(crate) chunk: Chunk,
+}
+
+impl Crew<'_> {
+    /// Works until nothing is left to do, or the pass halts.
+    fn work(&self) {
+        let _halts = HaltsOnPanic(&self.turn);
+        let emitter = Emitter::new(self.pass.rules.new_horizon_ms, self.pass.options.batch_bytes_max);
+        let mut hand = Hand { scanner: self.pass.scanner(), emitter, chunk: Chunk::default() };
+        loop {
+            let step = lock(&self.feed).next(self.pass);
+            let (number, whole) = match step {
+                Step::Chunk(task) => match self.chunk(&task, &mut hand) {
+                    Some(part) => (task.number, self.groups.add(task.group, task.place, part)),
+                    None => return,
+                },
+                Step::GroupEnd { number, group, parts } => (number, self.groups.end(group, parts)),
+                Step::Failed { number, halt } => {
+                    self.turn.take(number, |_| Err::<(), _>(halt));
+                    return;
+                }
+                Step::Done => return,
+            };
+            if let Some(whole) = whole
+                && let Err(halt) = self.write(whole, &mut hand)
+            {
+                self.turn.halt(number, halt);
+                return;
+            }
+        }
+    }
+
+    /// What stays of a chunk; none if the pass halts.
+    fn chunk(&self, task: &Task<'_>, hand: &mut Hand<'_>) -> Option<Part> {
+        let Task { number, source, bounds, .. } = *task;
+        let chunk = &mut hand.chunk;
+        let order = Order::new(source.base_offset(), task.next_base);
+        let scanned = self.pass.before(bounds.1 - bounds.0);
+        let scanned = scanned.and_then(|()| Ok(hand.scanner.scan(source, &*task.file, bounds, order, chunk)?));
+        self.turn.take(number, |decision| {
+            scanned?;
+            let limit = if task.is_first_of_source { task.next_base } else { decision.limit };
+            if chunk.next_offset > limit {
+                let why = format!("offset {} is not below {limit}, where what follows begins", chunk.next_offset - 1);
+                return Err(Halt::Failed(corrupt_order(source, chunk.last_position(), &why)));
+            }
+            decision.limit = chunk.first_offset;
+            decide(&mut chunk.probes, &mut decision.set).map_err(|why| self.pass.not_added(why))
+        })?;
+        match hand.emitter.emit(chunk, source) {
+            Ok(piece) => {
+                let mut report = lock(&self.report);
+                report.bytes_read += u64::from(bounds.1 - bounds.0);
+                report.records_read += chunk.counts.records_read;
+                report.records_keyless += chunk.counts.records_keyless;
+                report.records_kept += piece.records;
+                report.tombstones_kept += piece.tombstones;
+                Some(Part::new(task, piece, chunk, &self.groups, self.pass))
+            }
+            Err(error) => {
+                self.turn.halt(number, error.into());
+                None
+            }
+        }
+    }
+
+    /// Writes a group of which all is known.
+    fn write(&self, whole: Whole, hand: &mut Hand<'_>) -> Result<(), Halt> {
+        let (sources, bytes) = (whole.sources.len(), whole.bytes());
+        let written = whole.write(self.pass, hand)?;
+        self.groups.release(written.held);
+        let mut report = lock(&self.report);
+        report.segments_before += sources;
+        report.bytes_kept += bytes;
+        report.segments_after += written.segments;
+        report.bytes_written += if written.is_unchanged { 0 } else { bytes };
+        Ok(())
+    }
+}
+
+/// The order of decisions.
+struct Turn {
+    decision: Mutex<Decision>,
+    advanced: Condvar,
+}
+
+/// What whoever has the turn decides by.
+struct Decision {
+    /// The chunk whose turn it is.
+    next: usize,
+    /// Offsets of the next chunk are below this, unless it is the first of its segment.
+    limit: u64,
+    set: DedupSet,
+    /// Why the pass does not go on, and at which chunk.
+    halt: Option<(usize, Halt)>,
+    /// One of those who work on it has panicked: its chunk's turn will never end.
+    is_broken: bool,
+}
+
+impl Turn {
+    fn new(set: DedupSet) -> Self {
+        let decision = Decision { next: 0, limit: u64::MAX, set, halt: None, is_broken: false };
+        Self { decision: Mutex::new(decision), advanced: Condvar::new() }
+    }
+
+    /// Decides on chunk `number` when its turn comes. `None` if the pass halts, before or here.
+    fn take<R>(&self, number: usize, decide: impl FnOnce(&mut Decision) -> Result<R, Halt>) -> Option<R> {
+        let mut decision = lock(&self.decision);
+        loop {
+            // A failure further down the log keeps nobody from a decision before it, nor from a failure.
+            if decision.is_broken || decision.halt.as_ref().is_some_and(|(at, _)| *at < number) {
+                return None;
+            }
+            if decision.next == number {
+                break;
+            }
+            decision = self.advanced.wait(decision).unwrap_or_else(PoisonError::into_inner);
+        }
+        let decided = decide(&mut decision);
+        decision.next += 1;
+        let decided = decided.map_err(|halt| decision.halt = Some((number, halt))).ok();
+        drop(decision);
+        self.advanced.notify_all();
+        decided
+    }
+
+    /// Ends the pass for something that happened to chunk `number` outside of its turn.
+    fn halt(&self, number: usize, halt: Halt) {
+        let mut decision = lock(&self.decision);
+        if decision.halt.as_ref().is_none_or(|(at, _)| *at > number) {
+            decision.halt = Some((number, halt));
+        }
+        drop(decision);
+        self.advanced.notify_all();
+    }
+}
+
+/// Lets the others go when one panics, so that the panic ends the pass.
+struct HaltsOnPanic<'t>(&'t Turn);
+
+impl Drop for HaltsOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            lock(&self.0.decision).is_broken = true;
+            self.0.advanced.notify_all();
+        }
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic ends the pass, whose outputs then count for nothing.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
