@@ -4,6 +4,7 @@ mod append_roll;
 mod close;
 mod group_commit;
 mod offsets;
+mod pass_threads;
 mod power_cut;
 mod readers_swap;
 mod stale_reader;
@@ -20,6 +21,7 @@ pub const LYING: Model = group_commit::LYING;
 pub const ALL: &[Model] = &[
     append_roll::MODEL,
     readers_swap::MODEL,
+    pass_threads::MODEL,
     group_commit::MODEL,
     group_commit::FAILING,
     close::MODEL,
