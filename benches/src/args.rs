@@ -40,6 +40,17 @@ pub(crate) enum Command {
     Clean(Clean),
     /// Loads the offset cache from its logs.
     Reload(Reload),
+    /// Only makes a log, closed cleanly, to be measured with other tools.
+    Make(Make),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Make {
+    #[command(flatten)]
+    pub(crate) shape: ShapeArgs,
+    /// The partition directory to make, named TOPIC-PARTITION, in a data directory of its own.
+    #[arg(value_name = "DIR")]
+    pub(crate) log: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]
@@ -62,6 +73,9 @@ pub(crate) struct Clean {
     /// `bench-make` and `bench-clean` are used, and the log is the one that it makes).
     #[arg(long, value_name = "SCRIPT")]
     pub(crate) beside: Option<PathBuf>,
+    /// Numbers of threads that work on a pass, each measured by itself.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2])]
+    pub(crate) threads: Vec<usize>,
     /// Check what survives, after every run.
     #[arg(long, default_value_t = true, action = ArgAction::Set)]
     pub(crate) check: bool,

@@ -25,30 +25,26 @@ pub(crate) fn run(args: &Clean, common: &Common) -> Outcome<Vec<Figures>> {
             log.close()?;
         }
     }
-    let mut ours = Ours { source, copy: dir.path().join("copy").join("bench-0"), shape, check: args.check, newest: None };
-    let Some(script) = &args.beside else {
-        let mut runs = Vec::new();
-        for _ in 0..common.runs {
-            runs.push(ours.pass()?);
-        }
-        return Ok(vec![ours.figures(runs)]);
-    };
+    let copy = dir.path().join("copy").join("bench-0");
+    let mut ours =
+        Ours { source, copy, shape, check: args.check, newest: None, runs: args.threads.iter().map(|&n| (n, Vec::new())).collect() };
+    ours.passes(common.runs)?;
+    let Some(script) = &args.beside else { return Ok(ours.figures()) };
     // Ours before and after: what the machine does meanwhile shows in the difference.
-    let mut runs = Vec::new();
-    for _ in 0..common.runs {
-        runs.push(ours.pass()?);
-    }
     let kafka = beside::clean(script, &ours.source, shape, common.runs)?;
-    for _ in 0..common.runs {
-        runs.push(ours.pass()?);
-    }
+    ours.passes(common.runs)?;
     let kafkas_best = kafka.runs.iter().map(Run::mb_per_s).fold(0.0, f64::max);
-    let ours = ours.figures(runs);
-    let (median, best) = (ours.mb_per_s() / kafka.mb_per_s(), ours.mb_per_s() / kafkas_best);
+    let mut all: Vec<Figures> = ours.figures().into_iter().map(|figures| beside_kafka(figures, kafka.mb_per_s(), kafkas_best)).collect();
+    all.push(kafka);
+    Ok(all)
+}
+
+fn beside_kafka(ours: Figures, kafkas_median: f64, kafkas_best: f64) -> Figures {
+    let (median, best) = (ours.mb_per_s() / kafkas_median, ours.mb_per_s() / kafkas_best);
     let mut more = ours.more.clone();
     more["ratio_to_kafkas_median"] = json!((median * 10.0).round() / 10.0);
     more["ratio_to_kafkas_best"] = json!((best * 10.0).round() / 10.0);
-    Ok(vec![ours.with(more), kafka])
+    ours.with(more)
 }
 
 struct Ours {
@@ -58,6 +54,8 @@ struct Ours {
     check: bool,
     /// What must survive, found once by a slow reading of the source.
     newest: Option<Survivors>,
+    /// The runs so far, by number of threads.
+    runs: Vec<(usize, Vec<Run>)>,
 }
 
 /// The newest offset of each key below the active segment, by number of the key.
@@ -68,8 +66,19 @@ struct Survivors {
 }
 
 impl Ours {
+    /// So many runs with each number of threads, in turn.
+    fn passes(&mut self, runs: u32) -> Outcome<()> {
+        for _ in 0..runs {
+            for i in 0..self.runs.len() {
+                let run = self.pass(self.runs[i].0)?;
+                self.runs[i].1.push(run);
+            }
+        }
+        Ok(())
+    }
+
     /// One run over a fresh copy: from the closed log to the log with every output on stable storage and in its place.
-    fn pass(&mut self) -> Outcome<Run> {
+    fn pass(&mut self, threads: usize) -> Outcome<Run> {
         let data_dir = self.copy.parent().unwrap_or(&self.copy).to_path_buf();
         work::copy(&self.source, &self.copy)?;
         let log = Log::open(&self.copy, self.shape.log_options())?;
@@ -79,7 +88,7 @@ impl Ours {
         work::settle()?;
         let bytes = size(&log);
         let end = log.segments().active().base_offset();
-        let options = CleanOptions::for_log(log.options(), T0);
+        let options = CleanOptions::for_log(log.options(), T0).threads(threads);
 
         let began = log.storage().monotonic();
         let mut dirty = 0;
@@ -100,9 +109,11 @@ impl Ours {
         Ok(Run { time, bytes, records })
     }
 
-    fn figures(&self, runs: Vec<Run>) -> Figures {
+    fn figures(&self) -> Vec<Figures> {
         let keys = self.newest.as_ref().map_or(0, |newest| newest.keys);
-        Figures::new("clean, 1 thread", runs).with(json!({"keys": keys, "checked": self.check}))
+        let more = json!({"keys": keys, "checked": self.check});
+        let name = |threads| format!("clean, {threads} thread{}", if threads == 1 { "" } else { "s" });
+        self.runs.iter().map(|(threads, runs)| Figures::new(name(*threads), runs.clone()).with(more.clone())).collect()
     }
 }
 

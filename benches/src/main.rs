@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use keeplog_benches::Figures;
+use keeplog_engine::Log;
 use serde_json::Value;
 
 use args::{Args, Command};
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Command::Append(append) => append::run(append, &args.common),
         Command::Clean(clean) => clean::run(clean, &args.common),
         Command::Reload(reload) => reload::run(reload, &args.common),
+        Command::Make(make) => make_log(make).map(|()| Vec::new()),
     };
     match measured {
         Ok(all) => {
@@ -40,12 +42,24 @@ fn main() -> ExitCode {
     }
 }
 
+fn make_log(args: &args::Make) -> Outcome<()> {
+    std::fs::create_dir_all(&args.log)?;
+    let shape = args.shape.shape();
+    let log = Log::open(&args.log, shape.log_options())?;
+    let records = shape.write(&log)?;
+    log.close()?;
+    println!("{}: {records} records", args.log.display());
+    Ok(())
+}
+
 fn print(all: &[Figures], json: bool) {
     if json {
         println!("{}", Value::Array(all.iter().map(Figures::json).collect()));
         return;
     }
-    println!("{}", Figures::header());
+    if !all.is_empty() {
+        println!("{}", Figures::header());
+    }
     for figures in all {
         println!("{figures}");
     }
