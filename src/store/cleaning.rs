@@ -68,6 +68,7 @@ impl Inner {
         options.first_dirty = dirtiness.first_dirty;
         options.as_of_truncations = Some(as_of);
         options.first_uncleanable = Some(dirtiness.first_uncleanable);
+        options.threads = self.options.log_cleaner_threads;
         options.dedupe_buffer_bytes = self.options.log_cleaner_dedupe_buffer_size;
         let report = clean(log, &options, watch)?;
         if report.outcome == CleanOutcome::Cleaned {

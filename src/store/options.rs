@@ -19,6 +19,9 @@ pub struct StoreOptions {
     pub background_thread: bool,
     /// `log.cleaner.backoff.ms`: how long the cleaner waits when nothing is due; default 15 s.
     pub log_cleaner_backoff_ms: u64,
+    /// `log.cleaner.threads`: how many threads clean; default 1. All of them work on the same log, whose pass takes less time
+    /// for it; there is no second setting for one large log.
+    pub log_cleaner_threads: usize,
     /// `log.cleaner.dedupe.buffer.size`: memory of the cleaner's dedup set at most, bytes; default 128 MiB. A pass takes
     /// no more than the dirty records can need.
     pub log_cleaner_dedupe_buffer_size: u64,
@@ -38,6 +41,7 @@ impl Default for StoreOptions {
             log_cleaner_enable: true,
             background_thread: true,
             log_cleaner_backoff_ms: 15_000,
+            log_cleaner_threads: 1,
             log_cleaner_dedupe_buffer_size: 128 << 20,
             log_cleaner_io_max_bytes_per_second: u64::MAX,
             log_flush_offset_checkpoint_interval_ms: 60_000,
@@ -87,6 +91,13 @@ impl StoreOptions {
         self
     }
 
+    /// Sets [`StoreOptions::log_cleaner_threads`](#structfield.log_cleaner_threads).
+    #[must_use]
+    pub fn log_cleaner_threads(mut self, threads: usize) -> Self {
+        self.log_cleaner_threads = threads;
+        self
+    }
+
     /// Sets [`StoreOptions::log_cleaner_dedupe_buffer_size`](#structfield.log_cleaner_dedupe_buffer_size).
     #[must_use]
     pub fn log_cleaner_dedupe_buffer_size(mut self, bytes: u64) -> Self {
@@ -122,6 +133,10 @@ impl StoreOptions {
         }
         if self.log_cleaner_dedupe_buffer_size < 1024 {
             return Err(Error::invalid("use these store options", "log_cleaner_dedupe_buffer_size must be at least 1024 bytes"));
+        }
+        if self.log_cleaner_threads == 0 {
+            let detail = "log_cleaner_threads must be at least 1; log_cleaner_enable switches the cleaner off";
+            return Err(Error::invalid("use these store options", detail));
         }
         check_rate(self.log_cleaner_io_max_bytes_per_second)
     }

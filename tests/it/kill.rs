@@ -33,7 +33,8 @@ struct Heard {
 
 fn open(dir: &Path, seed: u64) -> keeplog::Result<OffsetStore> {
     let segment_bytes = [4096, 64 << 10, 1 << 20][(seed % 3) as usize];
-    let store = StoreOptions::new().log_cleaner_backoff_ms(5).log(keeplog::LogOptions::new().segment_bytes(segment_bytes));
+    let store = StoreOptions::new().log_cleaner_backoff_ms(5).log_cleaner_threads(1 + (seed % 4) as usize);
+    let store = store.log(keeplog::LogOptions::new().segment_bytes(segment_bytes));
     OffsetStore::open(dir, OffsetOptions::new().offsets_topic_segment_bytes(segment_bytes).store(store))
 }
 

@@ -168,8 +168,12 @@ fn dropping_the_last_handle_closes() {
 /// Appends and reads go on while the cleaner replaces segments beneath them.
 #[test]
 fn writers_readers_and_the_cleaner_at_once() {
+    [1, 3].into_iter().for_each(at_once);
+}
+
+fn at_once(cleaner_threads: usize) {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), small().log_cleaner_backoff_ms(1)).unwrap();
+    let store = Store::open(dir.path(), small().log_cleaner_backoff_ms(1).log_cleaner_threads(cleaner_threads)).unwrap();
     let log = Arc::new(store.log("t", 0).unwrap());
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
@@ -196,6 +200,14 @@ fn writers_readers_and_the_cleaner_at_once() {
         assert_eq!(newest[format!("key-{key}").as_bytes()], format!("{round:0200}").into_bytes());
     }
     assert!(store.cleaner().dead.is_none());
+}
+
+#[test]
+fn a_cleaner_without_threads_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = Store::open(dir.path(), small().log_cleaner_threads(0)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("log_cleaner_threads"), "{error}");
 }
 
 /// A broker's directory, or our own opened with other settings: nothing says that these logs are compacted.
