@@ -10,7 +10,7 @@
 //! chunk       a piece of a segment: read, checksums verified, decoded, keys hashed      cuts, feed, chunk, hash
 //! decide      newest to oldest, records in reverse: a key seen before is dead           work, decide, dedup
 //! emit        whole batches verbatim, dead ones not at all, mixed ones written again    emit
-//! write       what stays of a group of segments, oldest first                           output
+//! write       what stays of a group of segments, oldest first                           assemble, output
 //! swap        outputs on stable storage, then put in place, oldest first                pass, clean
 //! ```
 //! Any number of threads may work on one pass ([`CleanOptions::threads`]): only the decision is ordered.
@@ -37,6 +37,7 @@
 //! storage.
 #![deny(unsafe_code)] // but for some instructions, in dedup/cpu.rs
 
+mod assemble;
 mod chunk;
 mod clean;
 mod cuts;
@@ -58,7 +59,7 @@ mod walk;
 mod work;
 
 pub use clean::clean;
-pub use options::{CleanOptions, CleanOutcome, CleanReport, Progress, Watch};
+pub use options::{CleanOptions, CleanOutcome, CleanReport, Merge, Progress, Watch};
 
 /// The keys of a pass by themselves, to be measured. A pass hashes each key to a [`keys::Place`] and adds it to the
 /// [`keys::DedupSet`]; nobody else has a use for them, and they change as the pass does.

@@ -35,7 +35,10 @@ pub struct CleanOptions {
     pub dedupe_keys_max: Option<u64>,
     /// Segments are merged as long as their sizes add up to at most this many bytes. Default 10 MiB.
     pub segment_bytes: u32,
-    /// The same for the sizes of their offset indexes, and of their time indexes. Default 10 MiB.
+    /// Whether the sizes that count are those of what stays, or those before. Default [`Merge::Kept`].
+    pub merge: Merge,
+    /// With [`Merge::Sources`] the same limit for the sizes of their offset indexes, and of their time indexes. Default
+    /// 10 MiB.
     pub segment_index_bytes: u32,
     /// Segments are merged only if their newest records lie in the same window of this many ms, counted from 1970: retention
     /// by age removes whole segments, and would never come to one that each pass merges with newer ones. Default none;
@@ -61,6 +64,17 @@ pub struct CleanOptions {
     pub dry_run: bool,
 }
 
+/// Which sizes count when segments are merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Merge {
+    /// Those of what stays of them: outputs are as large as segments may be, and few. A segment that loses nothing and is
+    /// more than half full stays as it is.
+    Kept,
+    /// Those before cleaning, as Kafka has it: the files are the same that Kafka's cleaner would leave.
+    Sources,
+}
+
 macro_rules! setters {
     ($($name:ident: $type:ty),* $(,)?) => {
         $(
@@ -82,6 +96,7 @@ impl CleanOptions {
         dedupe_buffer_bytes: u64,
         dedupe_keys_max: Option<u64>,
         segment_bytes: u32,
+        merge: Merge,
         segment_index_bytes: u32,
         merge_window_ms: Option<i64>,
         output_bytes_max: u32,
@@ -105,6 +120,7 @@ impl CleanOptions {
             dedupe_buffer_bytes: 128 << 20,
             dedupe_keys_max: None,
             segment_bytes: 10 << 20,
+            merge: Merge::Kept,
             segment_index_bytes: 10 << 20,
             merge_window_ms: None,
             output_bytes_max: OUTPUT_BYTES_MAX,

@@ -11,7 +11,7 @@ use crate::dedup::{DedupSet, NotAdded};
 use crate::end::{keys_bound, pass_end};
 use crate::hash::KeyHasher;
 use crate::options::{CleanOptions, CleanOutcome, CleanReport, Watch};
-use crate::plan::{DirtyRange, Rules, group};
+use crate::plan::{DirtyRange, Joints, Rules};
 use crate::progress::Pace;
 use crate::source::LogView;
 use crate::transactions::LazyTransactions;
@@ -148,10 +148,10 @@ fn clean(
         may_fill: bound > capacity,
     };
     let set = if pass.may_fill && approach.settles_end { pass.settle_end(capacity)? } else { pass.new_set(bound.min(capacity))? };
-    let groups = group(log.sources, pass.rules.end, range, options);
-    let sources = &log.sources[..groups.last().map_or(0, |last| last.end)];
+    let sources: Vec<_> = log.sources.iter().take_while(|source| source.base_offset() < pass.rules.end).collect();
     pass.pace.expect(sources.iter().map(|source| u64::from(source.size_bytes())).sum());
-    let (set, mut report) = work::on_groups(&pass, set, groups, report)?;
+    let joints = Joints::new(log, sources.len(), range, options);
+    let (set, mut report) = work::on_sources(&pass, set, sources.len(), joints, report)?;
     if pass.may_fill && set.is_full() {
         // Perhaps just so; walking forward tells whether another key came when the map was full.
         return Err(pass.full());

@@ -6,7 +6,8 @@ use std::ops::Range;
 use keeplog_engine::planted::{Defect, is_planted};
 use keeplog_engine::record::BatchHeader;
 
-use crate::options::CleanOptions;
+use crate::assemble::Group;
+use crate::options::{CleanOptions, Merge};
 use crate::source::{LogView, ProducerEnd, Source};
 
 /// Offsets that one output segment can span.
@@ -98,21 +99,67 @@ impl Rules {
     }
 }
 
-/// Groups the segments below `end` as Kafka does: each group becomes one segment, or more if it outgrows that. Ranges are
-/// places in `sources`, ascending. Sizes are those before cleaning; what they shrink to is not known yet.
-pub(crate) fn group(sources: &[Box<dyn Source + '_>], end: u64, range: DirtyRange, options: &CleanOptions) -> Vec<Range<usize>> {
-    let count = sources.iter().take_while(|source| source.base_offset() < end).count();
+/// Which adjacent segments become one. An output that outgrows its file is still split.
+pub(crate) enum Joints {
+    /// By what stays of them.
+    Kept { segment_bytes: u64, merge_window_ms: Option<i64>, first_uncleanable: u64 },
+    /// As Kafka does it, settled beforehand: the places in the log where a group begins, ascending.
+    Sources(Vec<usize>),
+}
+
+impl Joints {
+    /// For the first `count` segments of `log`.
+    pub(crate) fn new(log: &LogView<'_>, count: usize, range: DirtyRange, options: &CleanOptions) -> Self {
+        match options.merge {
+            Merge::Kept => Self::Kept {
+                segment_bytes: options.segment_bytes.into(),
+                merge_window_ms: options.merge_window_ms,
+                first_uncleanable: range.first_uncleanable,
+            },
+            Merge::Sources => Self::Sources(group(&log.sources[..count], range, options).into_iter().map(|group| group.start).collect()),
+        }
+    }
+
+    /// Whether the segment `older` joins the group `newer` behind it.
+    pub(crate) fn join(&self, log: &LogView<'_>, older: &Group, newer: &Group) -> bool {
+        match self {
+            Self::Sources(starts) => starts.binary_search(&newer.sources.start).is_err(),
+            Self::Kept { segment_bytes, merge_window_ms, first_uncleanable } => {
+                let last_possible = log.next_base(newer.sources.end - 1).min(*first_uncleanable) - 1;
+                let (first, last) = (&*log.sources[older.sources.start], &*log.sources[newer.sources.end - 1]);
+                // A segment that lost nothing is not written again only to become somewhat larger.
+                let stays = |group: &Group| !group.changed && group.sources.len() == 1 && 2 * group.bytes > *segment_bytes;
+                // Nothing in an empty one must be reached from the base.
+                let in_span = newer.bytes == 0 || last_possible - first.base_offset() <= OUTPUT_SPAN_MAX;
+                older.bytes + newer.bytes <= *segment_bytes
+                    && in_span
+                    && in_one_window(*merge_window_ms, first, last)
+                    && !stays(older)
+                    && !stays(newer)
+            }
+        }
+    }
+}
+
+/// Whether retention by age may treat both alike.
+fn in_one_window(merge_window_ms: Option<i64>, a: &dyn Source, b: &dyn Source) -> bool {
+    merge_window_ms.is_none_or(|ms| a.age_ms().div_euclid(ms) == b.age_ms().div_euclid(ms))
+}
+
+/// Groups segments as Kafka does: each group becomes one segment, or more if it outgrows that. Ranges are places in
+/// `sources`, ascending. Sizes are those before cleaning; what they shrink to is not known yet.
+fn group(sources: &[Box<dyn Source + '_>], range: DirtyRange, options: &CleanOptions) -> Vec<Range<usize>> {
+    let count = sources.len();
     let mut groups: Vec<Range<usize>> = Vec::new();
     let mut sum = [0; 3];
     let limits = [options.segment_bytes, options.segment_index_bytes, options.segment_index_bytes].map(u64::from);
-    for (i, source) in sources[..count].iter().enumerate() {
+    for (i, source) in sources.iter().enumerate() {
         let sizes = [source.size_bytes(), source.offset_index_bytes(), source.time_index_bytes()].map(u64::from);
         let fits = |group: &Range<usize>| {
             let last_possible = if i + 1 < count { sources[i + 1].base_offset() } else { range.first_uncleanable } - 1;
             // An empty segment adds no offset that must be reached from the base.
             let in_span = sizes[0] == 0 || last_possible - sources[group.start].base_offset() <= OUTPUT_SPAN_MAX;
-            let in_window =
-                options.merge_window_ms.is_none_or(|ms| source.age_ms().div_euclid(ms) == sources[group.start].age_ms().div_euclid(ms));
+            let in_window = in_one_window(options.merge_window_ms, &**source, &*sources[group.start]);
             in_span && in_window && (0..3).all(|k| sum[k] + sizes[k] <= limits[k])
         };
         match groups.last_mut() {

@@ -9,36 +9,37 @@
 //! scan    any number of chunks at a time           chunk
 //! turn    one chunk after the other                Turn
 //! emit    any number of chunks at a time           emit
-//! write   by whoever ends a group                  output
+//! write   by whoever completes a group             assemble, output
 //! ```
-
-use std::ops::Range;
 
 use keeplog_engine::sync::{Condvar, Mutex, MutexGuard, PoisonError, on_threads};
 
+use crate::assemble::{Assembly, Group, Held, Part};
 use crate::chunk::{Chunk, Scanner};
 use crate::decide::decide;
 use crate::dedup::DedupSet;
 use crate::emit::Emitter;
 use crate::feed::{Feed, Step, Task};
 use crate::options::CleanReport;
-use crate::output::{Groups, Part, Whole};
 use crate::pass::{Halt, Pass};
+use crate::plan::Joints;
 use crate::walk::{Order, corrupt_order};
 
-/// Cleans `groups` (ascending) by the keys of `set` and those that come into it. Outputs go to the pass's target, and what
-/// was done is added to `report`.
-pub(crate) fn on_groups(
+/// Cleans the first `sources` segments of the log by the keys of `set` and those that come into it, and joins them as
+/// `joints` say. Outputs go to the pass's target, and what was done is added to `report`.
+pub(crate) fn on_sources(
     pass: &Pass<'_>,
     set: DedupSet,
-    groups: Vec<Range<usize>>,
+    sources: usize,
+    joints: Joints,
     report: CleanReport,
 ) -> Result<(DedupSet, CleanReport), Halt> {
     let crew = Crew {
         pass,
-        feed: Mutex::new(Feed::new(groups.clone())),
+        feed: Mutex::new(Feed::new(sources)),
         turn: Turn::new(set),
-        groups: Groups::new(groups, pass.options.held_bytes_max),
+        assembly: Assembly::new(sources, joints),
+        held: Held::new(pass.options.held_bytes_max),
         report: Mutex::new(report),
     };
     on_threads(pass.options.threads, || crew.work());
@@ -54,7 +55,8 @@ struct Crew<'a> {
     pass: &'a Pass<'a>,
     feed: Mutex<Feed>,
     turn: Turn,
-    groups: Groups,
+    assembly: Assembly,
+    held: Held,
     report: Mutex<CleanReport>,
 }
 
@@ -73,21 +75,19 @@ impl Crew<'_> {
         let mut hand = Hand { scanner: self.pass.scanner(), emitter, chunk: Chunk::default() };
         loop {
             let step = lock(&self.feed).next(self.pass);
-            let (number, whole) = match step {
+            let (number, groups) = match step {
                 Step::Chunk(task) => match self.chunk(&task, &mut hand) {
-                    Some(part) => (task.number, self.groups.add(task.group, task.place, part)),
+                    Some(part) => (task.number, self.assembly.add(self.pass, task.at, task.place, part)),
                     None => return,
                 },
-                Step::GroupEnd { number, group, parts } => (number, self.groups.end(group, parts)),
+                Step::SourceEnd { number, at, parts } => (number, self.assembly.end(self.pass, at, parts)),
                 Step::Failed { number, halt } => {
                     self.turn.take(number, |_| Err::<(), _>(halt));
                     return;
                 }
                 Step::Done => return,
             };
-            if let Some(whole) = whole
-                && let Err(halt) = self.write(whole, &mut hand)
-            {
+            if let Err(halt) = groups.into_iter().try_for_each(|group| self.write(group, &mut hand)) {
                 self.turn.halt(number, halt);
                 return;
             }
@@ -103,7 +103,7 @@ impl Crew<'_> {
         let scanned = scanned.and_then(|()| Ok(hand.scanner.scan(source, &*task.file, bounds, order, chunk)?));
         self.turn.take(number, |decision| {
             scanned?;
-            let limit = if task.is_first_of_source { task.next_base } else { decision.limit };
+            let limit = if task.place == 0 { task.next_base } else { decision.limit };
             if chunk.next_offset > limit {
                 let why = format!("offset {} is not below {limit}, where what follows begins", chunk.next_offset - 1);
                 return Err(Halt::Failed(corrupt_order(source, chunk.last_position(), &why)));
@@ -119,7 +119,7 @@ impl Crew<'_> {
                 report.records_keyless += chunk.counts.records_keyless;
                 report.records_kept += piece.records;
                 report.tombstones_kept += piece.tombstones;
-                Some(Part::new(task, piece, chunk, &self.groups, self.pass))
+                Some(Part::new(task, piece, chunk, &self.held, self.pass))
             }
             Err(error) => {
                 self.turn.halt(number, error.into());
@@ -128,16 +128,16 @@ impl Crew<'_> {
         }
     }
 
-    /// Writes a group of which all is known.
-    fn write(&self, whole: Whole, hand: &mut Hand<'_>) -> Result<(), Halt> {
-        let (sources, bytes) = (whole.sources.len(), whole.bytes());
-        let written = whole.write(self.pass, hand)?;
-        self.groups.release(written.held);
+    /// Writes a group.
+    fn write(&self, group: Group, hand: &mut Hand<'_>) -> Result<(), Halt> {
+        let (sources, bytes, held) = (group.sources.len(), group.bytes, group.parts.iter().map(Part::held).sum());
+        let written = group.write(self.pass, hand)?;
+        self.held.release(held);
         let mut report = lock(&self.report);
         report.segments_before += sources;
         report.bytes_kept += bytes;
         report.segments_after += written.segments;
-        report.bytes_written += if written.is_unchanged { 0 } else { bytes };
+        report.bytes_written += written.bytes;
         Ok(())
     }
 }

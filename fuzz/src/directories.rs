@@ -129,9 +129,12 @@ pub fn directory(data: &[u8]) {
             return;
         }
     };
+    let is_sound = log.recovery_report().damage.is_empty();
+    // Its end is not that of what was scanned: then a snapshot of a clean close may be the newest below it.
+    let ends_elsewhere = log.recovery_report().ended_below_start.is_some();
     let faith = Faith {
-        consistent: log.recovery_report().damage.is_empty() && !(input.trusts() && records_touched),
-        indexes: !input.trusts() && !(input.closed && records_touched),
+        consistent: is_sound && !(input.trusts() && records_touched),
+        indexes: !input.trusts() && !(input.closed && records_touched) && (is_sound || !ends_elsewhere),
         salvages_more: !log.recovery_report().damage.is_empty() && log.options().recovery_mode == RecoveryMode::Salvage,
     };
     let contents = Contents::of(&log, &input, faith);

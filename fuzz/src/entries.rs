@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use bytes::Bytes;
 use keeplog_engine::record::{
     BatchHeader, BatchSpec, BatchWriter, ControlType, DecodeError, Decoder, ENTRY_PREFIX_BYTES, EncodeError, HEADER_V2_BYTES,
-    MAGIC_POSITION, SCAN_PEEK_BYTES, StoredRecord, TimestampType, base_offset_of, coordinator_epoch_of, set_append_time, set_base_offset,
-    set_leader_epoch, write_empty,
+    MAGIC_POSITION, RecordRef, SCAN_PEEK_BYTES, StoredRecord, TimestampType, base_offset_of, coordinator_epoch_of, set_append_time,
+    set_base_offset, set_leader_epoch, write_empty,
 };
 
 /// What the records of one entry may take when decompressed.
@@ -61,6 +61,16 @@ impl Plain {
             headers: record.headers().map(|(key, value)| (key.to_vec(), value.map(|v| v.to_vec()))).collect(),
         }
     }
+
+    fn of_ref(record: &RecordRef<'_>) -> Self {
+        Self {
+            offset: record.offset,
+            timestamp: record.timestamp,
+            key: record.key.map(<[u8]>::to_vec),
+            value: record.value.map(<[u8]>::to_vec),
+            headers: record.headers.iter().map(|(key, value)| (key.to_vec(), value.map(<[u8]>::to_vec))).collect(),
+        }
+    }
 }
 
 thread_local! {
@@ -78,6 +88,14 @@ pub(crate) fn decode(entry: &[u8]) -> Result<Vec<Plain>, DecodeError> {
             .decode_owned(Bytes::copy_from_slice(entry))
             .and_then(|records| records.map(|record| record.map(|record| Plain::of(&record))).collect());
         assert_eq!(owned, borrowed, "owned records differ from borrowed ones");
+        let mut visited = Vec::new();
+        let visits = BatchHeader::parse(entry).and_then(|header| {
+            decoder.visit(&header, entry, |record| {
+                visited.push(Plain::of_ref(record));
+                Ok(())
+            })
+        });
+        assert_eq!(visits.map(|()| visited), borrowed, "visited records differ from borrowed ones");
         if crc32c::crc32c(entry) & 3 == 0 {
             assert_eq!(decode_with(&mut Decoder::new(LIMIT_BYTES), entry), borrowed, "a used decoder reads otherwise than a new one");
         }
@@ -97,13 +115,7 @@ fn decode_with(decoder: &mut Decoder, entry: &[u8]) -> Result<Vec<Plain>, Decode
             }
         };
         assert_eq!(record.headers.len(), record.headers.iter().count(), "header count");
-        all.push(Plain {
-            offset: record.offset,
-            timestamp: record.timestamp,
-            key: record.key.map(<[u8]>::to_vec),
-            value: record.value.map(<[u8]>::to_vec),
-            headers: record.headers.iter().map(|(key, value)| (key.to_vec(), value.map(<[u8]>::to_vec))).collect(),
-        });
+        all.push(Plain::of_ref(&record));
     }
     Ok(all)
 }
@@ -188,6 +200,10 @@ fn rebuilt_is_the_same(entry: &[u8], header: &BatchHeader, records: &[Plain]) {
         expected.iter_mut().for_each(|record| record.timestamp = header.max_timestamp);
     }
     assert_eq!(decode(&out).as_ref(), Ok(&expected), "a rebuilt batch holds something else");
+    if expected != records {
+        // The times that the first rebuild was given are not in what it wrote: a second one starts from others.
+        return;
+    }
 
     let mut again = Vec::new();
     rebuild(&out, BatchSpec::like(&rebuilt).expect("the codec was just used"), &mut again).expect("a batch just written can be rebuilt");

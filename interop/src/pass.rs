@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use keeplog::inspect::index::{TimeIndex, TxnIndex};
 use keeplog::inspect::schedule::{Dirtiness, LogFacts, Rules};
-use keeplog::{CleanOptions, CleanReport, LogOptions, clean};
+use keeplog::{CleanOptions, CleanReport, LogOptions, Merge, clean};
 use serde::Deserialize;
 
 use crate::directory::{self, SEGMENT_FILES, describe};
@@ -188,6 +188,8 @@ impl Grown {
 
     fn clean_options(&self, dirtiness: &Dirtiness) -> CleanOptions {
         let mut options = CleanOptions::for_log(&self.log_options(), self.now_ms);
+        // As Kafka does, so that files can be compared.
+        options.merge = Merge::Sources;
         options.first_dirty = dirtiness.first_dirty;
         options.first_uncleanable = Some(dirtiness.first_uncleanable);
         options.dedupe_keys_max = Some((self.map_slots as f64 * LOAD_FACTOR) as u64);

@@ -232,3 +232,31 @@ fn b18_a_log_is_given_back_however_its_holder_ends() {
     log.roll().unwrap();
     assert_eq!(clean(&log, &options, &()).unwrap().outcome, CleanOutcome::Cleaned);
 }
+
+/// Where no batch is left that says where the log ends, it still ends there after a restart: no offset is given twice.
+#[test]
+fn a_truncation_into_a_gap_that_a_pass_has_made_is_remembered() {
+    for cut in [300, 299, 295, 290, 285, 281, 1] {
+        for closes in [true, false] {
+            let storage = Disk::empty().as_storage();
+            let log = open(&storage);
+            for i in 0..300 {
+                append(&log, &[Record::new(format!("key-{}", i % 10), "x".repeat(100))]);
+            }
+            log.roll().unwrap();
+            clean(&log, &CleanOptions::new(T0), &()).unwrap();
+            log.truncate_to(cut).unwrap();
+            assert_eq!(log.end_offset(), cut);
+            if closes {
+                log.close().unwrap();
+            }
+            drop(log);
+            let log = open(&storage);
+            assert_eq!((log.start_offset(), log.end_offset()), (0, cut));
+            append(&log, &[Record::new("key-0", "y")]);
+            assert_eq!(log.read_from(0).unwrap().last().unwrap().unwrap().offset(), cut);
+            log.roll().unwrap();
+            assert_eq!(clean(&log, &CleanOptions::new(T0), &()).unwrap().new_dirty, cut + 1);
+        }
+    }
+}

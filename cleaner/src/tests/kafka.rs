@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::memory::{MemoryLog, Segment};
 use crate::clean;
-use crate::options::CleanOptions;
+use crate::options::{CleanOptions, Merge};
 use crate::source::ProducerEnd;
 
 /// A directory of further cases, laid out as the fixtures are, to be checked beside those.
@@ -128,11 +128,31 @@ fn kafka_mistakes_transactions(dir: &Path, number: usize, round: &Value) -> bool
     segment.is_some_and(|segment| segment.aborted.iter().any(|txn| txn.last_offset < first_dirty))
 }
 
+/// The same batches, in segments that are filled as well as they can be.
+fn merged_by_what_stays(before: &MemoryLog, cleaned: &MemoryLog, options: &CleanOptions) -> Result<(), String> {
+    let mut other = before.clone();
+    let report = other.clean(&options.clone().merge(Merge::Kept)).map_err(|e| format!("{e:?}"))?;
+    let bytes = |log: &MemoryLog| log.segments.iter().flat_map(|segment| segment.log.clone()).collect::<Vec<_>>();
+    let aborted = |log: &MemoryLog| log.segments.iter().flat_map(|segment| segment.aborted.clone()).collect::<Vec<_>>();
+    if bytes(&other) != bytes(cleaned) || aborted(&other) != aborted(cleaned) {
+        return Err(format!("merged by what stays, something else stays: {report}"));
+    }
+    let limit = options.segment_bytes as usize;
+    let as_before = |segment: &Segment| before.segments.iter().any(|earlier| earlier.base == segment.base && earlier.log == segment.log);
+    for pair in other.segments[..report.segments_after].windows(2) {
+        let both = pair[0].log.len() + pair[1].log.len();
+        if both <= limit && !pair.iter().any(as_before) {
+            return Err(format!("segments {} and {} would fit into one", pair[0].base, pair[1].base));
+        }
+    }
+    Ok(())
+}
+
 fn check(dir: &Path, number: usize, case: &Value, round: &Value) -> Result<(), String> {
     let number_of = |value: &Value, name: &str| value[name].as_u64().unwrap_or_else(|| panic!("{name} in {value}"));
     let mut log = load(&dir.join(format!("before{number}")));
     take_settings(&mut log, round);
-    let mut options = CleanOptions::new(round["now_ms"].as_i64().unwrap());
+    let mut options = CleanOptions::new(round["now_ms"].as_i64().unwrap()).merge(Merge::Sources);
     options.first_dirty = number_of(round, "first_dirty");
     options.first_uncleanable = Some(number_of(round, "first_uncleanable"));
     options.dedupe_keys_max = Some((number_of(case, "map_slots") as f64 * case["load_factor"].as_f64().unwrap()) as u64);
@@ -150,6 +170,8 @@ fn check(dir: &Path, number: usize, case: &Value, round: &Value) -> Result<(), S
             return Err(format!("{threads} threads that hold {held_bytes_max} bytes make of it what one does not"));
         }
     }
+
+    merged_by_what_stays(&before, &log, &options)?;
 
     let mut expected = load(&dir.join(format!("after{number}")));
     same_batches(&log, &expected, &dump_lines(dir.join(format!("after{number}.jsonl"))), &before)?;

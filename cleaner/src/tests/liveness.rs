@@ -8,7 +8,7 @@ use keeplog_engine::record::{BatchSpec, Codec, TxnResult};
 use super::build::{Producer, T0, delete, put, records};
 use super::keys::{clean, clean_from};
 use super::memory::MemoryLog;
-use crate::options::{CleanOptions, CleanOutcome, Progress, Watch};
+use crate::options::{CleanOptions, CleanOutcome, Merge, Progress, Watch};
 
 const SPAN: u64 = 1 << 31;
 
@@ -45,8 +45,11 @@ fn a_group_never_spans_more_offsets_than_an_index_can_hold() {
     log.roll_at(SPAN);
     log.append(&[put("c", "1")]);
     log.roll();
-    clean(&mut log, T0);
-    assert_eq!(log.segments.iter().map(|segment| segment.base).collect::<Vec<_>>(), [0, SPAN, SPAN + 1]);
+    for (merge, bases) in [(Merge::Sources, [0, SPAN, SPAN + 1]), (Merge::Kept, [0, 1, SPAN + 1])] {
+        let mut log = log.clone();
+        log.clean(&CleanOptions { merge, ..CleanOptions::new(T0) }).unwrap();
+        assert_eq!(log.segments.iter().map(|segment| segment.base).collect::<Vec<_>>(), bases);
+    }
 }
 
 #[test]

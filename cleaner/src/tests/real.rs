@@ -11,7 +11,7 @@ use keeplog_engine::storage::{File, FileLayer, Layer, MemoryStorage, OpenMode, S
 use keeplog_engine::{Durability, ErrorKind, Log, LogOptions};
 
 use crate::clean;
-use crate::options::{CleanOptions, CleanOutcome, Progress, Watch};
+use crate::options::{CleanOptions, CleanOutcome, Merge, Progress, Watch};
 use crate::schedule::{Dirtiness, LogFacts, Rules};
 
 pub(super) const PATH: &str = "/data/t-0";
@@ -232,7 +232,7 @@ fn a27_outputs_take_their_places_oldest_first_once_all_are_there() {
     fill(&log, 5);
     log.append(&(0..10).map(|i| Record::new(format!("key-{i}"), "newest")).collect::<Vec<_>>(), Durability::Buffered).unwrap();
     log.roll().unwrap();
-    let report = clean(&log, &CleanOptions { segment_bytes: 1, ..options(&log) }, &()).unwrap();
+    let report = clean(&log, &CleanOptions { segment_bytes: 1, merge: Merge::Sources, ..options(&log) }, &()).unwrap();
     assert!(report.segments_after > 5, "{report}");
     let outputs: Vec<_> = disk.renames.lock().unwrap().iter().filter(|name| name.ends_with(".log.swap")).cloned().collect();
     assert_eq!(outputs.len(), report.segments_after - 1, "the last segment lost nothing");

@@ -384,14 +384,19 @@ impl Inner {
 
     /// Seals the active segment and goes on in a new one. Nothing is synced: the next sync does that.
     pub(super) fn roll_to(&self, writer: &mut Writer, base_offset: u64) -> Result<()> {
-        let old = Arc::clone(&writer.active);
-        let replaces_empty = writer.position == 0;
-        if replaces_empty && old.base_offset() == base_offset {
+        let is_empty = writer.position == 0;
+        if is_empty && writer.active.base_offset() == base_offset {
             return Ok(());
         }
+        // Nothing was ever written to an empty one: it gives way to the new one.
+        self.go_on_at(writer, base_offset, is_empty)
+    }
+
+    /// Goes on in a new segment; the active one is sealed, or goes.
+    pub(super) fn go_on_at(&self, writer: &mut Writer, base_offset: u64, replaces: bool) -> Result<()> {
+        let old = Arc::clone(&writer.active);
         let active = self.create_segment(base_offset)?;
-        let sealed = if replaces_empty {
-            // Nothing was ever written to it: it gives way to the new one.
+        let sealed = if replaces {
             old.hold_open()?;
             old.retire()?;
             None

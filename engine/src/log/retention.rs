@@ -212,6 +212,11 @@ impl Inner {
         self.segments.replace(|_| kept.into_iter().chain([Arc::clone(&active)]).collect());
         self.start_offset.fetch_min(offset, Ordering::AcqRel);
         self.restart_writer(writer, active, offset, data_end)?;
+        if data_end < offset {
+            // In a gap that the cleaner made, or inside a batch: no batch says where the log ends, so the name of a segment
+            // does. Else the next open would give offsets a second time.
+            self.go_on_at(writer, offset, false)?;
+        }
         self.publish_end(writer);
         self.place.sync_dir()?;
         self.lower_start(offset)

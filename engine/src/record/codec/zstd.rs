@@ -46,7 +46,8 @@ impl Context {
                     if len >= allowance {
                         return Err(out.too_large());
                     }
-                    room_bytes = len.saturating_mul(GROWTH);
+                    // The room may have been none: a frame can claim to be empty, and another one follow.
+                    room_bytes = len.saturating_mul(GROWTH).max(Output::START_BYTES);
                 }
                 Err(code) => return Err(damaged(zstd_safe::get_error_name(code))),
             }

@@ -246,6 +246,23 @@ fn a_batch_that_inflates_beyond_the_limit_is_refused() {
     }
 }
 
+/// The room for what comes out begins with what the first frame claims: none, and it must grow from there.
+#[test]
+fn a_frame_that_claims_to_be_empty_may_be_followed_by_another() {
+    let frame = |bytes: &[u8]| zstd::bulk::compress(bytes, 3).unwrap();
+    let area = [frame(&[]), frame(&record(0))].concat();
+    assert_eq!(one_of(Codec::Zstd, &area).unwrap().len(), 1);
+    // And it may be a lie.
+    let mut lie = frame(&record(0));
+    assert_eq!((lie[4] & 0xe0, lie[5]), (0x20, record(0).len() as u8), "one segment, its size in one byte");
+    lie[5] = 0;
+    assert!(matches!(one_of(Codec::Zstd, &lie), Err(DecodeError::Compression { .. })));
+}
+
+fn one_of(codec: Codec, area: &[u8]) -> Result<Vec<Plain>, DecodeError> {
+    decode(&batch(codec.bits().into(), 0, 1, area))
+}
+
 #[test]
 fn sequences_wrap_inside_a_batch() {
     let mut entry = batch(0, 5, 1, &record(0));

@@ -18,6 +18,8 @@ pub struct LogModel {
     of_producers: BTreeMap<i64, BTreeSet<u64>>,
     /// Everything below was acknowledged as synced, and no truncation has been asked for since.
     pub must_end: u64,
+    /// What that is once the truncation under way has returned.
+    must_end_cut: u64,
     /// One past the last offset that was ever given.
     pub end: u64,
     /// The start offset is at least this,
@@ -47,9 +49,9 @@ enum Gone {
     /// For the sake of the newer record with this offset, which must be there then.
     For(u64),
     Yes,
-    /// Part of an aborted transaction. If a truncation takes the marker and the transaction is committed after all, it may
-    /// be there or not.
-    WithAbort,
+    /// It may be there or not, and says nothing of older ones. Part of an aborted transaction: a truncation may take the
+    /// marker, and the transaction be committed after all. Or in a batch that a truncation has cut that did not return.
+    Either,
 }
 
 /// What becomes of a record.
@@ -134,7 +136,7 @@ impl LogModel {
             match record.fate {
                 Fate::Open(_) => continue,
                 Fate::Ended { holds: false, .. } => {
-                    record.gone = Gone::WithAbort;
+                    record.gone = Gone::Either;
                     continue;
                 }
                 Fate::Holds | Fate::Ended { .. } => {}
@@ -156,10 +158,14 @@ impl LogModel {
     /// A truncation to `to` begins; the last batch that stays whole ends at `whole`. What goes may still be there if it
     /// does not return.
     pub fn truncating(&mut self, to: u64, whole: u64) {
+        self.must_end_cut = self.must_end.min(to);
         self.must_end = self.must_end.min(whole);
         self.start_min = self.start_min.min(to);
-        for record in self.records.values_mut() {
-            if matches!(record.gone, Gone::For(newer) if newer >= whole) {
+        for (offset, record) in &mut self.records {
+            // Also of the batch that holds `to`: it goes as a whole, and the log may end at `to` nevertheless.
+            if (whole..to).contains(offset) {
+                record.gone = Gone::Either;
+            } else if matches!(record.gone, Gone::For(newer) if newer >= whole) {
                 record.gone = Gone::Yes;
             }
         }
@@ -172,6 +178,8 @@ impl LogModel {
         self.cut_off(whole);
         self.of_producers = of_producers;
         self.of_producers.values_mut().for_each(|batches| batches.retain(|offset| *offset < to));
+        // Also where no batch ends there.
+        self.must_end = self.must_end_cut;
         self.end = to;
         (self.start_min, self.start_max) = (start, start);
     }
@@ -230,7 +238,7 @@ impl LogModel {
             if !present.insert(record.offset()) {
                 return Err(format!("offset {} is there twice", record.offset()));
             }
-            if written.fate.holds() && written.gone != Gone::WithAbort {
+            if written.fate.holds() && written.gone != Gone::Either {
                 newest.insert(key, record.offset());
             }
         }
@@ -278,7 +286,7 @@ impl LogModel {
             let must_be_there = match written.gone {
                 Gone::No => true,
                 Gone::For(newer) => newer >= end,
-                Gone::Yes | Gone::WithAbort => false,
+                Gone::Yes | Gone::Either => false,
             };
             if must_be_there && !present.contains(offset) {
                 return Err(format!("{offset} {written:?} is missing; the log ends at {end}"));
@@ -291,7 +299,7 @@ impl LogModel {
     fn check_newest(&self, start: u64, end: u64, newest: &BTreeMap<String, u64>) -> Checked {
         let mut expected: BTreeMap<&str, (u64, &Written)> = BTreeMap::new();
         for (offset, written) in
-            self.records.range(start..end.max(start)).filter(|(_, written)| written.fate.holds() && written.gone != Gone::WithAbort)
+            self.records.range(start..end.max(start)).filter(|(_, written)| written.fate.holds() && written.gone != Gone::Either)
         {
             expected.insert(&written.key, (*offset, written));
         }
@@ -300,7 +308,7 @@ impl LogModel {
             let may_be_gone = match written.gone {
                 Gone::No => false,
                 Gone::For(newer) => newer < end,
-                Gone::Yes | Gone::WithAbort => true,
+                Gone::Yes | Gone::Either => true,
             };
             if found != Some(offset) && !(found.is_none() && may_be_gone) {
                 return Err(format!("the newest {key} is that of {found:?}, written were {offset} {written:?}; the log ends at {end}"));
