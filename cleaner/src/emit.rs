@@ -126,21 +126,18 @@ impl Emitter {
                 self.writer.push_ref(&chunk.body(first, at))?;
             }
         } else {
-            let mut begun = false;
-            for (at, record) in self.decoder.records(bytes)?.enumerate() {
-                let record = record?;
-                if entry.verdict == Verdict::Judge && !probes[at].marks.has(Marks::LIVE) {
-                    continue;
-                }
+            let stays = |at: usize| entry.verdict != Verdict::Judge || probes[at].marks.has(Marks::LIVE);
+            let (writer, mut begun) = (&mut self.writer, false);
+            self.decoder.visit_some(&header, bytes, stays, |record| {
                 if !begun {
                     if entry.is_legacy {
                         spec.base_offset = record.offset;
                     }
-                    self.writer.begin(spec);
+                    writer.begin(spec);
                     begun = true;
                 }
-                self.writer.push_ref(&record)?;
-            }
+                Ok::<_, RebuildError>(writer.push_ref(record)?)
+            })?;
         }
         self.writer.finish(&mut piece.bytes)?;
         piece.changed = true;

@@ -44,14 +44,33 @@ impl Decoder {
     /// [`Decoder::records`], for those who have the header already and leave no record out. Ends at the first error, its own
     /// or the visitor's.
     #[inline]
-    pub fn visit(
+    pub fn visit<E: From<DecodeError>>(
         &mut self,
         header: &BatchHeader,
         entry: &[u8],
-        mut visit: impl FnMut(&RecordRef<'_>) -> Result<(), DecodeError>,
-    ) -> Result<(), DecodeError> {
+        visit: impl FnMut(&RecordRef<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.visit_some(header, entry, |_| true, visit)
+    }
+
+    /// As [`Decoder::visit`], but only of the records that are `wanted`, by their place in the entry; in v2 the others are
+    /// passed over without a look into them.
+    #[inline]
+    pub fn visit_some<E: From<DecodeError>>(
+        &mut self,
+        header: &BatchHeader,
+        entry: &[u8],
+        wanted: impl Fn(usize) -> bool,
+        mut visit: impl FnMut(&RecordRef<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         if header.magic < 2 || header.size as usize != entry.len() {
-            return self.records(entry)?.try_for_each(|record| visit(&record?));
+            for (place, record) in self.records(entry)?.enumerate() {
+                let record = record?;
+                if wanted(place) {
+                    visit(&record)?;
+                }
+            }
+            return Ok(());
         }
         let area = match self.decompress(header, entry)? {
             Place::Entry => plain_area(header, entry),
@@ -60,12 +79,16 @@ impl Decoder {
         let mut cursor = BatchCursor::new(header);
         let mut reader = Reader::new(area);
         for index in 0..cursor.count {
-            let record = cursor.record(&mut reader).map_err(|reason| DecodeError::Record { index, reason })?;
-            visit(&record)?;
+            let broken = |reason| DecodeError::Record { index, reason };
+            if wanted(index as usize) {
+                visit(&cursor.record(&mut reader).map_err(broken)?)?;
+            } else {
+                whole_record(&mut reader).map_err(broken)?;
+            }
         }
         match reader.rest().len() {
             0 => Ok(()),
-            left => Err(DecodeError::LeftOver(left as u64)),
+            left => Err(DecodeError::LeftOver(left as u64).into()),
         }
     }
 
@@ -227,6 +250,14 @@ impl Cursor {
     }
 }
 
+/// Takes a record off the front of a v2 area: what its length counts.
+#[inline(always)]
+fn whole_record<'d>(area: &mut Reader<'d>) -> Result<&'d [u8], &'static str> {
+    let length = area.varint().ok_or("length is cut off or too long")?;
+    let length = usize::try_from(length).map_err(|_| "length is negative")?;
+    area.take(length).ok_or("it is longer than the batch")
+}
+
 /// A place in the records of a v2 batch.
 #[derive(Clone, Debug)]
 struct BatchCursor {
@@ -285,9 +316,7 @@ impl BatchCursor {
     // Inlined, so that a visitor pays for nothing that it does not look at.
     #[inline(always)]
     fn record<'d>(&mut self, area: &mut Reader<'d>) -> Result<RecordRef<'d>, &'static str> {
-        let length = area.varint().ok_or("length is cut off or too long")?;
-        let length = usize::try_from(length).map_err(|_| "length is negative")?;
-        let mut reader = Reader::new(area.take(length).ok_or("it is longer than the batch")?);
+        let mut reader = Reader::new(whole_record(area)?);
 
         reader.byte().ok_or("attributes are cut off")?;
         let timestamp_delta = reader.varlong().ok_or("timestamp delta is cut off or too long")?;
