@@ -39,16 +39,13 @@ pub(crate) enum Kept {
 
 impl Part {
     /// What stays of `task`'s chunk, `piece`, held as there is room for it.
-    pub(crate) fn new(task: &Task<'_>, piece: Piece, chunk: &Chunk, held: &Held, pass: &Pass<'_>) -> Self {
-        let bytes = piece.bytes.len() as u64;
-        let kept = if held.take(bytes) {
-            Kept::Bytes(piece.bytes)
-        } else {
-            // It will be read once more.
-            pass.pace.expect(u64::from(task.bounds.1 - task.bounds.0));
-            Kept::Bits(live_bits(chunk))
-        };
-        Self { at: task.at, bounds: task.bounds, bytes, changed: piece.changed, kept }
+    pub(crate) fn new(task: &Task<'_>, piece: Piece, chunk: &Chunk, held: &Held) -> Self {
+        let Piece { bytes: mut kept, changed, .. } = piece;
+        // It was made for the case that most stays.
+        kept.shrink_to_fit();
+        let bytes = kept.len() as u64;
+        let kept = if held.take(bytes) { Kept::Bytes(kept) } else { Kept::Bits(live_bits(chunk)) };
+        Self { at: task.at, bounds: task.bounds, bytes, changed, kept }
     }
 
     /// Bytes that are held of it.
@@ -103,6 +100,8 @@ pub(crate) struct Group {
     pub(crate) bytes: u64,
     /// Whether they differ from what was read.
     pub(crate) changed: bool,
+    /// What retention judges the age of the newest segment by of which anything stays, ms.
+    pub(crate) age_ms: Option<i64>,
 }
 
 /// Puts the chunks of a pass together.
@@ -163,7 +162,8 @@ impl Assembly {
         }
         let parts: Vec<Part> = state.begun.remove(&at).unwrap_or_default().parts.into_iter().flatten().collect();
         let (bytes, changed) = (parts.iter().map(|part| part.bytes).sum(), parts.iter().any(|part| part.changed));
-        state.waiting.insert(at, Group { sources: at..at + 1, parts, bytes, changed });
+        let age_ms = (bytes > 0).then(|| pass.log.sources[at].age_ms());
+        state.waiting.insert(at, Group { sources: at..at + 1, parts, bytes, changed, age_ms });
         state.join(&self.joints, pass)
     }
 }
@@ -180,6 +180,7 @@ impl State {
                     open.parts.extend(older.parts);
                     open.bytes += older.bytes;
                     open.changed |= older.changed;
+                    open.age_ms = open.age_ms.or(older.age_ms);
                 }
                 open => complete.extend(open.replace(older)),
             }

@@ -1,5 +1,6 @@
 //! One pass over a real log: its segments as sources, a rewrite of them as the target.
 
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use keeplog_engine::sync::{Mutex, PoisonError};
 use keeplog_engine::{Error, ErrorKind, Log, OutputSegment, Result, Rewrite, SealedOutput, Segment};
 use keeplog_index::{AbortedTxn, TxnIndex};
 
-use crate::options::{CleanOptions, CleanReport, Watch};
+use crate::options::{CleanOptions, CleanOutcome, CleanReport, Watch};
 use crate::pass::{Approach, Outputs, Ran, Target, run};
 use crate::source::{LogView, ProducerEnd, Source};
 use crate::walk::OP;
@@ -67,7 +68,7 @@ fn attempt(log: &Log, options: &CleanOptions, watch: &dyn Watch, approach: Appro
     if options.dry_run {
         let segments = log.segments();
         let from = segments.position_of(log.start_offset());
-        return attempt_on(log, &segments.all()[from..], options, watch, approach, Box::new(NoTarget));
+        return attempt_on(log, &segments.all()[from..], options, watch, approach, &NoTarget);
     }
     let rewrite = log.begin_rewrite()?;
     // From here on no truncation comes in between.
@@ -82,7 +83,12 @@ fn attempt(log: &Log, options: &CleanOptions, watch: &dyn Watch, approach: Appro
     // What lies below the start as a whole is retention's to remove, and nobody's to read.
     let from = segments.position_of(log.start_offset());
     let target = RewriteTarget { log, rewrite, from, written: Mutex::default(), synced: Mutex::default() };
-    attempt_on(log, &segments.all()[from..], &options, watch, approach, Box::new(target))
+    let ran = attempt_on(log, &segments.all()[from..], &options, watch, approach, &target)?;
+    drop(segments);
+    if matches!(&ran, Ran::Done(report) if report.outcome == CleanOutcome::Cleaned) {
+        target.commit()?;
+    }
+    Ok(ran)
 }
 
 fn attempt_on(
@@ -91,7 +97,7 @@ fn attempt_on(
     options: &CleanOptions,
     watch: &dyn Watch,
     approach: Approach,
-    target: Box<dyn Target + '_>,
+    target: &dyn Target,
 ) -> Result<Ran> {
     let source = |segment: &Arc<Segment>| -> Result<Box<dyn Source>> { Ok(Box::new(LogSource::new(segment, log.storage())?)) };
     let sources = segments.iter().map(source).collect::<Result<Vec<_>>>()?;
@@ -207,30 +213,34 @@ impl RewriteTarget<'_> {
         lock(&self.synced).append(&mut written);
         Ok(())
     }
-}
 
-impl Target for RewriteTarget<'_> {
-    fn begin(&self, sources: Range<usize>) -> Result<Box<dyn Outputs + '_>> {
-        Ok(Box::new(RewriteOutputs { target: self, sources, open: None, sealed: Vec::new() }))
-    }
-
-    fn commit(self: Box<Self>) -> Result<()> {
+    /// Puts all outputs in the place of their sources.
+    fn commit(self) -> Result<()> {
         self.sync(std::mem::take(&mut *lock(&self.written)))?;
-        let Self { log, mut rewrite, from, synced, .. } = *self;
-        let segments = Arc::clone(rewrite.sources());
+        let Self { log, mut rewrite, from, synced, .. } = self;
         // A record goes because a newer one is there: that one must outlast a crash too. Until its own segment is
         // swapped, or if that is left untouched, it may never have been synced. Nor may the offset that this pass came to
         // be remembered longer than what lies below it.
-        if log.recovery_point() < segments.active().base_offset() {
+        if log.recovery_point() < rewrite.sources().active().base_offset() {
             log.sync()?;
         }
         // Oldest first: a tombstone or an abort marker must not go while older data that it covers can come back.
         let mut outputs = synced.into_inner().unwrap_or_else(PoisonError::into_inner);
         outputs.sort_unstable_by_key(|(sources, _)| sources.start);
+        // A segment that was swapped is open for whoever still reads it, and closed when nobody does: nor is it held here.
+        let mut waiting: VecDeque<_> = rewrite.release_sources().into_iter().enumerate().skip(from).collect();
         for (sources, outputs) in outputs {
-            rewrite.swap(&segments.all()[from..][sources], outputs)?;
+            waiting.drain(..waiting.partition_point(|(at, _)| *at < from + sources.start));
+            let group: Vec<_> = waiting.drain(..sources.len()).map(|(_, segment)| segment).collect();
+            rewrite.swap(&group, outputs)?;
         }
         Ok(())
+    }
+}
+
+impl Target for RewriteTarget<'_> {
+    fn begin(&self, sources: Range<usize>) -> Result<Box<dyn Outputs + '_>> {
+        Ok(Box::new(RewriteOutputs { target: self, sources, open: None, sealed: Vec::new() }))
     }
 
     fn is_unwanted(&self) -> bool {
@@ -287,10 +297,6 @@ struct NoTarget;
 impl Target for NoTarget {
     fn begin(&self, _: Range<usize>) -> Result<Box<dyn Outputs + '_>> {
         Ok(Box::new(Self))
-    }
-
-    fn commit(self: Box<Self>) -> Result<()> {
-        Ok(())
     }
 }
 

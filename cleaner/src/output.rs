@@ -65,6 +65,7 @@ impl Group {
 fn again(pass: &Pass<'_>, hand: &mut Hand<'_>, part: &Part, bits: &[u64]) -> Result<Vec<u8>, Halt> {
     let source = &*pass.log.sources[part.at];
     let Hand { scanner, emitter, chunk } = hand;
+    pass.pace.expect(u64::from(part.bounds.1 - part.bounds.0));
     pass.before(part.bounds.1 - part.bounds.0)?;
     let order = Order::new(source.base_offset(), pass.log.next_base(part.at));
     scanner.scan(source, &*source.file()?, part.bounds, order, chunk)?;

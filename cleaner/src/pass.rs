@@ -50,12 +50,10 @@ impl Default for Approach {
     }
 }
 
-/// Where the outputs of a pass go. Dropped before the commit, it leaves nothing behind.
+/// Where the outputs of a pass go, until whoever runs the pass puts them in the place of their sources, oldest first.
 pub(crate) trait Target: Sync {
     /// Begins the outputs of the segments `sources` (places in the log, one group).
     fn begin(&self, sources: Range<usize>) -> Result<Box<dyn Outputs + '_>>;
-    /// Puts all outputs in the place of their sources, oldest first.
-    fn commit(self: Box<Self>) -> Result<()>;
     /// Whether somebody waits for the segments to be let go.
     fn is_unwanted(&self) -> bool {
         false
@@ -77,19 +75,14 @@ pub(crate) trait Outputs {
 /// What came of an attempt.
 #[derive(Debug)]
 pub(crate) enum Ran {
+    /// If it is `Cleaned`, the outputs may be put in place.
     Done(CleanReport),
     /// The same is to be done again, differently. Nothing was put in place.
     Again(Approach),
 }
 
-/// Cleans `log` once, or learns how it has to be done.
-pub(crate) fn run(
-    log: &LogView<'_>,
-    options: &CleanOptions,
-    watch: &dyn Watch,
-    approach: Approach,
-    target: Box<dyn Target + '_>,
-) -> Result<Ran> {
+/// Cleans `log` once into `target`, or learns how it has to be done.
+pub(crate) fn run(log: &LogView<'_>, options: &CleanOptions, watch: &dyn Watch, approach: Approach, target: &dyn Target) -> Result<Ran> {
     let range = DirtyRange::of(log, options);
     let report = CleanReport { first_uncleanable: range.first_uncleanable, ..CleanReport::begin(options) };
     if range.is_empty() {
@@ -129,7 +122,7 @@ fn clean(
     options: &CleanOptions,
     watch: &dyn Watch,
     approach: Approach,
-    target: Box<dyn Target + '_>,
+    target: &dyn Target,
     report: CleanReport,
 ) -> Result<CleanReport, Halt> {
     let capacity = options.dedupe_keys();
@@ -141,7 +134,7 @@ fn clean(
         rules: Rules::new(log, range, options),
         transactions: LazyTransactions::new(log.sources, range.first_uncleanable),
         hasher: options.hash_seed.map_or_else(KeyHasher::random, KeyHasher::from_seed),
-        target: &*target,
+        target,
         pace: Pace::new(watch),
         range,
         approach,
@@ -161,8 +154,6 @@ fn clean(
     report.new_dirty = pass.rules.end;
     report.map_size = set.len();
     report.map_bytes = set.bytes();
-    drop(pass);
-    target.commit()?;
     Ok(report)
 }
 

@@ -99,6 +99,9 @@ impl Rules {
     }
 }
 
+/// Segments that become one at most: until they are swapped, each is held open for whoever reads it.
+const SOURCES_MAX: usize = 64;
+
 /// Which adjacent segments become one. An output that outgrows its file is still split.
 pub(crate) enum Joints {
     /// By what stays of them.
@@ -112,7 +115,7 @@ impl Joints {
     pub(crate) fn new(log: &LogView<'_>, count: usize, range: DirtyRange, options: &CleanOptions) -> Self {
         match options.merge {
             Merge::Kept => Self::Kept {
-                segment_bytes: options.segment_bytes.into(),
+                segment_bytes: options.segment_bytes.min(options.output_bytes_max).into(),
                 merge_window_ms: options.merge_window_ms,
                 first_uncleanable: range.first_uncleanable,
             },
@@ -126,14 +129,15 @@ impl Joints {
             Self::Sources(starts) => starts.binary_search(&newer.sources.start).is_err(),
             Self::Kept { segment_bytes, merge_window_ms, first_uncleanable } => {
                 let last_possible = log.next_base(newer.sources.end - 1).min(*first_uncleanable) - 1;
-                let (first, last) = (&*log.sources[older.sources.start], &*log.sources[newer.sources.end - 1]);
+                let first = &log.sources[older.sources.start];
                 // A segment that lost nothing is not written again only to become somewhat larger.
                 let stays = |group: &Group| !group.changed && group.sources.len() == 1 && 2 * group.bytes > *segment_bytes;
                 // Nothing in an empty one must be reached from the base.
                 let in_span = newer.bytes == 0 || last_possible - first.base_offset() <= OUTPUT_SPAN_MAX;
                 older.bytes + newer.bytes <= *segment_bytes
                     && in_span
-                    && in_one_window(*merge_window_ms, first, last)
+                    && in_one_window(*merge_window_ms, older.age_ms, newer.age_ms)
+                    && newer.sources.len() < SOURCES_MAX
                     && !stays(older)
                     && !stays(newer)
             }
@@ -141,9 +145,10 @@ impl Joints {
     }
 }
 
-/// Whether retention by age may treat both alike.
-fn in_one_window(merge_window_ms: Option<i64>, a: &dyn Source, b: &dyn Source) -> bool {
-    merge_window_ms.is_none_or(|ms| a.age_ms().div_euclid(ms) == b.age_ms().div_euclid(ms))
+/// Whether retention may treat both alike, by their ages. What holds nothing has none.
+fn in_one_window(merge_window_ms: Option<i64>, a: Option<i64>, b: Option<i64>) -> bool {
+    let (Some(ms), Some(a), Some(b)) = (merge_window_ms, a, b) else { return true };
+    a.div_euclid(ms) == b.div_euclid(ms)
 }
 
 /// Groups segments as Kafka does: each group becomes one segment, or more if it outgrows that. Ranges are places in
@@ -152,14 +157,17 @@ fn group(sources: &[Box<dyn Source + '_>], range: DirtyRange, options: &CleanOpt
     let count = sources.len();
     let mut groups: Vec<Range<usize>> = Vec::new();
     let mut sum = [0; 3];
+    // Of the first of the group that holds anything.
+    let mut age = None;
     let limits = [options.segment_bytes, options.segment_index_bytes, options.segment_index_bytes].map(u64::from);
     for (i, source) in sources.iter().enumerate() {
         let sizes = [source.size_bytes(), source.offset_index_bytes(), source.time_index_bytes()].map(u64::from);
+        let own_age = (source.size_bytes() > 0).then(|| source.age_ms());
         let fits = |group: &Range<usize>| {
             let last_possible = if i + 1 < count { sources[i + 1].base_offset() } else { range.first_uncleanable } - 1;
             // An empty segment adds no offset that must be reached from the base.
             let in_span = sizes[0] == 0 || last_possible - sources[group.start].base_offset() <= OUTPUT_SPAN_MAX;
-            let in_window = in_one_window(options.merge_window_ms, &**source, &*sources[group.start]);
+            let in_window = in_one_window(options.merge_window_ms, age, own_age);
             in_span && in_window && (0..3).all(|k| sum[k] + sizes[k] <= limits[k])
         };
         match groups.last_mut() {
@@ -168,10 +176,11 @@ fn group(sources: &[Box<dyn Source + '_>], range: DirtyRange, options: &CleanOpt
                 for (total, size) in sum.iter_mut().zip(sizes) {
                     *total += size;
                 }
+                age = age.or(own_age);
             }
             _ => {
                 groups.push(i..i + 1);
-                sum = sizes;
+                (sum, age) = (sizes, own_age);
             }
         }
     }

@@ -28,14 +28,12 @@ impl<'a> Pace<'a> {
 
     /// Before `bytes` are read; may block.
     pub(crate) fn before(&self, bytes: u32) {
-        let progress = {
-            let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-            progress.bytes_done += u64::from(bytes);
-            progress.bytes_total = progress.bytes_total.max(progress.bytes_done);
-            *progress
-        };
         self.watch.charge(u64::from(bytes));
-        self.watch.progress(progress);
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.bytes_done += u64::from(bytes);
+        progress.bytes_total = progress.bytes_total.max(progress.bytes_done);
+        // Under the lock, so that it never goes back.
+        self.watch.progress(*progress);
     }
 
     /// Before `bytes` are written; may block.

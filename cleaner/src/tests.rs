@@ -6,6 +6,7 @@ mod damage;
 mod field;
 mod field_indexes;
 mod field_passes;
+mod hollow;
 mod kafka;
 mod keys;
 mod liveness;

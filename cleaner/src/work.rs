@@ -119,7 +119,7 @@ impl Crew<'_> {
                 report.records_keyless += chunk.counts.records_keyless;
                 report.records_kept += piece.records;
                 report.tombstones_kept += piece.tombstones;
-                Some(Part::new(task, piece, chunk, &self.held, self.pass))
+                Some(Part::new(task, piece, chunk, &self.held))
             }
             Err(error) => {
                 self.turn.halt(number, error.into());

@@ -250,7 +250,7 @@ pub(crate) struct Compact {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
     pub(crate) delete_retention_ms: Option<i64>,
     /// Threads that work on a log [default: one for each processor].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) threads: Option<u16>,
     /// Print JSON, one object per partition and line.
     #[arg(long)]

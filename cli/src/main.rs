@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod check;
 mod commands;
 mod door;
 mod failure;

@@ -8,8 +8,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Most bytes that the records of one batch may take when decompressed.
-pub(crate) const DECODED_BYTES_MAX: usize = 1 << 30;
+pub(crate) use keeplog_check::DECODED_BYTES_MAX;
 const WIDTH_DEFAULT: usize = 80;
 const WIDTH_MIN: usize = 40;
 

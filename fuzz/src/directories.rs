@@ -5,6 +5,7 @@
 //! - Records come in rising offsets, and reading from an offset gives what reading from the start gives.
 //! - After a close, the second open finds the same records, offsets and producers, and cuts nothing. So does an open
 //!   after a crash, unless the first had to trust what it did not read (a clean mark, a recovery point).
+//! - Looked over before and after, cleaned, and loaded as a log of commits, it keeps what `upkeep` says.
 //! - While only indexes, snapshots and checkpoints were touched, every record is still there: none of them is
 //!   trusted ahead of the log.
 
@@ -17,6 +18,7 @@ use keeplog_engine::storage::{MemoryStorage, Storage};
 use keeplog_engine::{Durability, ErrorKind, Log, LogOptions, RecoveryMode, TransactionEnd};
 
 use crate::entries::Plain;
+use crate::upkeep;
 use crate::world::{read, write};
 
 const DATA: &str = "/data";
@@ -120,6 +122,7 @@ pub fn directory(data: &[u8]) {
         records_touched |= inflict(&disk, damage);
     }
 
+    upkeep::look_over(&disk, Path::new(LOG));
     let log = match open(&disk, &input) {
         Ok(log) => log,
         Err(error) => {
@@ -146,6 +149,10 @@ pub fn directory(data: &[u8]) {
     if !input.trusts() || !records_touched {
         opens_alike(&disk.image(), &input, faith, &contents, &format!("after a crash; first:\n{report}"));
     }
+    let copy = disk.image();
+    // Where the transaction index was believed unread, readers may be shown what was aborted.
+    let whole = faith.consistent && faith.indexes && contents.error_at.is_none();
+    upkeep::keeps_what_counts(&copy, || open(&copy, &input).expect("it opened before"), whole, T0 + 10_000);
 
     let contents = if input.append && !contents.read_only {
         let appended = log.append(&[Record::new("fuzz", "more").timestamp_ms(T0 + 5000)], Durability::Synced).expect("it is writable");
@@ -438,7 +445,7 @@ static SOUND: LazyLock<Contents> = LazyLock::new(|| {
     Contents::of(&open(&KILLED.image(), &input).expect("an undamaged log opens"), &input, Faith::FULL)
 });
 
-/// Four segments with a bit of everything: plain and compressed batches, several and single records, a committed, an
+/// Four segments with a bit of everything: plain and compressed batches, commits of offsets, a committed, an
 /// aborted and an open transaction, an idempotent producer, tombstones, offsets with gaps.
 fn build() -> (MemoryStorage, Log) {
     let disk = MemoryStorage::new();
@@ -478,10 +485,9 @@ fn batch(spec: BatchSpec, records: u64, round: u32) -> Vec<u8> {
     let mut writer = BatchWriter::new();
     writer.begin(spec);
     for i in 0..records {
-        let key = format!("batch-{:02}", (u64::from(round) + i) % 11);
-        let value = format!("{round} {i} {}", "abc".repeat(12));
+        let (key, value) = upkeep::commit(round, (u64::from(round) + i) % 11);
         let timestamp = T0 + i64::from(round) * 10 + i as i64;
-        writer.push(i, timestamp, Some(key.as_bytes()), Some(value.as_bytes()), &[]).expect("a small record");
+        writer.push(i, timestamp, Some(&key), Some(&value), &[]).expect("a small record");
     }
     let mut out = Vec::new();
     writer.finish(&mut out).expect("a small batch");

@@ -16,6 +16,7 @@ mod offsets;
 mod record;
 mod scanner;
 mod snapshots;
+mod upkeep;
 mod world;
 
 pub use checkpoints::checkpoint;

@@ -134,8 +134,8 @@ impl StoreOptions {
         if self.log_cleaner_dedupe_buffer_size < 1024 {
             return Err(Error::invalid("use these store options", "log_cleaner_dedupe_buffer_size must be at least 1024 bytes"));
         }
-        if self.log_cleaner_threads == 0 {
-            let detail = "log_cleaner_threads must be at least 1; log_cleaner_enable switches the cleaner off";
+        if !(1..=256).contains(&self.log_cleaner_threads) {
+            let detail = "log_cleaner_threads must be 1 to 256; log_cleaner_enable switches the cleaner off";
             return Err(Error::invalid("use these store options", detail));
         }
         check_rate(self.log_cleaner_io_max_bytes_per_second)

@@ -11,7 +11,7 @@ use keeplog_engine::record::{BatchHeader, Decoder};
 use keeplog_engine::storage::File;
 use keeplog_index::AbortedTxn;
 
-use crate::options::{CleanOptions, CleanReport, Watch};
+use crate::options::{CleanOptions, CleanOutcome, CleanReport, Watch};
 use crate::pass::{Approach, Outputs, Ran, Target, run};
 use crate::source::{LogView, ProducerEnd, Source};
 
@@ -55,22 +55,22 @@ impl MemoryLog {
         options.check()?;
         let mut approach = Approach::default();
         let (report, written) = loop {
-            let written = Mutex::new(Vec::new());
             let sources = self.sources();
             let view = LogView {
                 sources: &sources,
                 last_stable_offset: self.last_stable_offset.unwrap_or(u64::MAX),
                 producers: self.producers.clone().unwrap_or_else(|| self.replayed_producers()),
             };
-            match run(&view, options, watch, approach, Box::new(MemoryTarget { outputs: Mutex::default(), committed: &written }))? {
-                Ran::Done(report) => break (report, written),
+            let target = MemoryTarget::default();
+            match run(&view, options, watch, approach, &target)? {
+                Ran::Done(report) => break (report, target.written()),
                 Ran::Again(next) => {
                     assert_ne!(next, approach);
                     approach = next;
                 }
             }
         };
-        for (sources, outputs) in written.into_inner().unwrap() {
+        for (sources, outputs) in written.into_iter().filter(|_| report.outcome == CleanOutcome::Cleaned) {
             self.segments.splice(sources, outputs);
         }
         Ok(report)
@@ -221,28 +221,30 @@ impl File for MemoryFile {
 
 type Written = Vec<(Range<usize>, Vec<Segment>)>;
 
-/// Keeps outputs until they are committed, newest first, so that places of older sources stay right when they replace.
-struct MemoryTarget<'a> {
+/// Keeps outputs until all are there.
+#[derive(Default)]
+struct MemoryTarget {
     outputs: Mutex<Written>,
-    committed: &'a Mutex<Written>,
 }
 
-impl Target for MemoryTarget<'_> {
-    fn begin(&self, sources: Range<usize>) -> Result<Box<dyn Outputs + '_>> {
-        Ok(Box::new(MemoryOutputs { target: self, sources, segments: Vec::new() }))
-    }
-
-    fn commit(self: Box<Self>) -> Result<()> {
+impl MemoryTarget {
+    /// The outputs, newest first, so that places of older sources stay right when they replace.
+    fn written(self) -> Written {
         let mut outputs = self.outputs.into_inner().unwrap();
         outputs.sort_by_key(|(sources, _)| std::cmp::Reverse(sources.start));
         assert!(outputs.is_sorted_by(|(newer, _), (older, _)| older.end <= newer.start), "a group was written twice");
-        *self.committed.lock().unwrap() = outputs;
-        Ok(())
+        outputs
+    }
+}
+
+impl Target for MemoryTarget {
+    fn begin(&self, sources: Range<usize>) -> Result<Box<dyn Outputs + '_>> {
+        Ok(Box::new(MemoryOutputs { target: self, sources, segments: Vec::new() }))
     }
 }
 
 struct MemoryOutputs<'a> {
-    target: &'a MemoryTarget<'a>,
+    target: &'a MemoryTarget,
     sources: Range<usize>,
     segments: Vec<Segment>,
 }

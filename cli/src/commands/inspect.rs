@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::args;
-use crate::check::{self, Checkpoints, Inventory, Marks};
 use crate::door::Storage;
 use crate::failure::Failure;
 use crate::output::{self, Canvas, Out};
@@ -14,6 +13,7 @@ use crate::progress::Progress;
 use crate::survey::{Producer, SegmentSurvey, Surveyor, Totals};
 use crate::target::{Partition, Target};
 use crate::{Status, complain};
+use keeplog_check::{self as check, Checkpoints, Inventory, Marks};
 
 /// Rows of a table for people; JSON has all.
 const ROWS_MAX: usize = 60;
@@ -96,9 +96,8 @@ fn inspect(storage: &dyn Storage, partition: &Partition, marks: Marks, progress:
     let mut segments = Vec::new();
     for (i, files) in inventory.segments.iter().enumerate().rev() {
         let survey = surveyor.segment(&partition.path.join(&files.log), &files.log, files.base, progress)?;
-        let names = [&files.indexes.offset, &files.indexes.time, &files.indexes.txn].into_iter().flatten();
-        let size = |name: &String| storage.metadata(&partition.path.join(name)).map_or(0, |meta| meta.len);
-        let indexes = names.map(|name| IndexFile { file: name.clone(), bytes: size(name) }).collect();
+        let size = |name: &str| storage.metadata(&partition.path.join(name)).map_or(0, |meta| meta.len);
+        let indexes = files.index_names().map(|name| IndexFile { file: name.to_owned(), bytes: size(name) }).collect();
         segments.push(Segment { survey, active: i + 1 == inventory.segments.len(), indexes });
     }
     segments.reverse();

@@ -4,19 +4,20 @@ use std::collections::HashSet;
 
 use crate::Status;
 use crate::args;
-use crate::check::{self, Checkpoints, Finding, Report, Severity};
 use crate::door::Storage;
 use crate::failure::Failure;
 use crate::output::{self, Canvas, Out};
 use crate::progress::Progress;
 use crate::target::Target;
+use keeplog_check::{self as check, Checkpoints, Finding, Report, Severity};
 
 pub(crate) fn run(args: &args::Verify, storage: &dyn Storage) -> Result<Status, Failure> {
     let target = Target::find(storage, &args.dir)?;
     let mut out = Out::of_work();
     let canvas = Canvas::of_stdout();
     let mut progress = Progress::new(storage, "verifying", target.log_bytes(storage));
-    let mut print = |report: &Report| {
+    let mut print = |report: Report| {
+        let report = &escaped(report);
         if args.json {
             out.json(report)?;
         } else {
@@ -31,15 +32,22 @@ pub(crate) fn run(args: &args::Verify, storage: &dyn Storage) -> Result<Status, 
         let (found, findings) = check::data_dir(storage, dir)?;
         checkpoints = found;
         if target.whole_dir && !findings.is_empty() {
-            status = print(&Report::of_data_dir(dir, findings))?;
+            status = print(Report::of_data_dir(dir, findings))?;
         }
     }
     let of_partitions = target.each(|partition| {
-        let report = check::partition(storage, partition, checkpoints.of(&partition.name), &mut progress)?;
+        let report = check::partition(storage, &partition.path, checkpoints.of(&partition.name), &mut |bytes| progress.add(bytes))?;
         progress.hide();
-        print(&report)
+        print(report)
     })?;
     Ok(status.max(of_partitions))
+}
+
+/// With names that can't drive a terminal.
+fn escaped(mut report: Report) -> Report {
+    report.partition = report.partition.as_deref().map(output::name);
+    report.dir = output::name(&report.dir);
+    report
 }
 
 fn text(report: &Report, canvas: Canvas) -> String {

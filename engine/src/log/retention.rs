@@ -60,57 +60,60 @@ impl Log {
 
 impl Inner {
     fn apply_retention(&self) -> Result<RetentionReport> {
-        let doomed = self.doomed_segments()?;
-        let Some(last) = doomed.last() else { return Ok(RetentionReport::default()) };
+        let mut doomed = self.doomed_segments()?;
+        let Some(last) = doomed.last().map(|last| last.base_offset()) else { return Ok(RetentionReport::default()) };
         // The active one at the end: it takes a new file first, for which the others may have to make room.
         let active = self.writer().active.base_offset();
-        let sealed = doomed.len() - usize::from(last.base_offset() == active);
-        let mut report = self.remove_oldest(&doomed[..sealed])?;
-        if sealed < doomed.len() {
+        let of_active = doomed.split_off(doomed.len() - usize::from(last == active));
+        let mut report = self.remove_oldest(doomed)?;
+        if !of_active.is_empty() {
             let mut writer = self.writer();
-            if last.base_offset() == writer.active.base_offset() {
+            if last == writer.active.base_offset() {
                 let base_offset = writer.next_offset;
                 self.roll_to(&mut writer, base_offset).map_err(|e| self.fail(e))?;
             }
             drop(writer);
-            let of_active = self.remove_oldest(&doomed[sealed..])?;
+            let of_active = self.remove_oldest(of_active)?;
             report = RetentionReport { segments: report.segments + of_active.segments, bytes: report.bytes + of_active.bytes };
         }
         Ok(report)
     }
 
     /// Takes the oldest segments out of the log. None of them is the active one.
-    fn remove_oldest(&self, doomed: &[Arc<Segment>]) -> Result<RetentionReport> {
+    fn remove_oldest(&self, doomed: Vec<Arc<Segment>>) -> Result<RetentionReport> {
         let Some(last) = doomed.last() else { return Ok(RetentionReport::default()) };
-        let set = self.segments.snapshot();
-        let after = set.all().iter().map(|s| s.base_offset()).find(|&base| base > last.base_offset());
+        let after = self.segments.snapshot().all().iter().map(|s| s.base_offset()).find(|&base| base > last.base_offset());
         let Some(start) = after else { return Ok(RetentionReport::default()) };
+        let report = RetentionReport { segments: doomed.len(), bytes: doomed.iter().map(|s| s.size_bytes()).sum() };
         match self.raise_start(start) {
             // There is no space to write down where the log starts. The names of its files say so as well, if they go one
             // after the other.
             Err(error) if error.kind() == ErrorKind::StorageFull => self.raise_start_by_removal(doomed, start)?,
             raised => {
                 raised?;
-                doomed.iter().try_for_each(|segment| self.remove_segment(segment))?;
+                doomed.into_iter().try_for_each(|segment| self.remove_segment(&segment))?;
             }
         }
-        self.writer().unsynced.retain(|s| s.base_offset >= start);
-        self.segments.replace(|now| now.iter().filter(|s| s.base_offset() >= start).cloned().collect());
         // They must not come back beside what a truncation may put in their place.
         self.place.sync_dir()?;
-        Ok(RetentionReport { segments: doomed.len(), bytes: doomed.iter().map(|s| s.size_bytes()).sum() })
+        Ok(report)
     }
 
+    /// Takes a segment out of the log, and whatever is older.
     fn remove_segment(&self, segment: &Segment) -> Result<()> {
+        let base_offset = segment.base_offset();
         segment.hold_open()?;
         segment.retire()?;
-        self.place.remove(&self.place.path(segment.base_offset(), FileKind::Snapshot, FileState::Live))
+        // One by one: after a failure the next attempt does not meet it again, and what nobody reads is closed at once.
+        self.writer().unsynced.retain(|s| s.base_offset > base_offset);
+        self.segments.replace(|now| now.iter().filter(|s| s.base_offset() > base_offset).cloned().collect());
+        self.place.remove(&self.place.path(base_offset, FileKind::Snapshot, FileState::Live))
     }
 
-    fn raise_start_by_removal(&self, doomed: &[Arc<Segment>], start: u64) -> Result<()> {
+    fn raise_start_by_removal(&self, doomed: Vec<Arc<Segment>>, start: u64) -> Result<()> {
         let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         for segment in doomed {
-            self.remove_segment(segment)?;
+            self.remove_segment(&segment)?;
             self.place.sync_dir()?;
         }
         self.start_offset.fetch_max(start, Ordering::AcqRel);
@@ -134,9 +137,11 @@ impl Inner {
             let size = segment.size_bytes();
             let next_base = set.all().get(at + 1).map(|s| s.base_offset());
             let below_start = next_base.is_some_and(|next| next <= start);
+            // A pass or a truncation may leave it without a batch: it has neither size nor age, and must not protect others.
+            let is_hollow = deletes && size == 0 && next_base.is_some();
             let too_big = size > 0 && excess >= size;
             let too_old = deletes && size > 0 && self.is_too_old(segment, now_ms)?;
-            if !(below_start || too_big || too_old) {
+            if !(below_start || is_hollow || too_big || too_old) {
                 break;
             }
             excess = excess.saturating_sub(size);

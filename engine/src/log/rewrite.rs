@@ -111,6 +111,13 @@ impl Rewrite {
         &self.sources
     }
 
+    /// The segments, of which the rewrite lets go: those that are swapped can be closed, if nobody else holds them.
+    #[must_use]
+    pub fn release_sources(&mut self) -> Vec<Arc<Segment>> {
+        let rest = Arc::new(SegmentSet::new(vec![Arc::clone(self.sources.active())]));
+        std::mem::replace(&mut self.sources, rest).all().to_vec()
+    }
+
     /// Whether somebody (a truncation, a close) waits for this rewrite to be dropped.
     #[must_use]
     pub fn is_unwanted(&self) -> bool {
@@ -134,6 +141,8 @@ impl Rewrite {
         inner.check_writable("swap segments of")?;
         self.check_swap(sources, &outputs)?;
         outputs.iter_mut().try_for_each(SealedOutput::sync)?;
+        // Before anything is renamed: where there are too few files to open, nothing has happened yet.
+        sources.iter().try_for_each(|source| source.hold_open())?;
         inner.swap(sources, &outputs).map_err(|e| inner.fail(e))
     }
 
@@ -229,9 +238,6 @@ impl OutputSegment {
 
 impl Inner {
     fn swap(&self, sources: &[Arc<Segment>], outputs: &[SealedOutput]) -> Result<()> {
-        for source in sources {
-            source.hold_open()?;
-        }
         if is_planted(Defect::SourcesBeforeOutputs) {
             sources.iter().try_for_each(|source| source.retire())?;
             self.place.sync_dir()?;

@@ -252,7 +252,10 @@ impl Recovery<'_> {
         self.report.bytes_scanned += segment.size_bytes();
         let mut size = segment.size_bytes();
         for broken in &scanned.broken {
-            size = self.act(at, broken, size)?;
+            // What lies behind a cut went with it.
+            if broken.position < size {
+                size = self.act(at, broken, size)?;
+            }
         }
         if let Some(Jump { from, to, position }) = scanned.jump.filter(|_| last && !self.options.cleanup_policy.compacts()) {
             let what = "of a log that is not compacted only a follower's may, or a flipped bit: no checksum covers them";

@@ -4,7 +4,8 @@ use std::io::ErrorKind::Other;
 use std::path::Path;
 use std::sync::Arc;
 
-use keeplog_engine::storage::{MemoryStorage, Storage};
+use keeplog_engine::record::BatchHeader;
+use keeplog_engine::storage::{MemoryStorage, OpenMode, Storage, write_all_at};
 use keeplog_engine::{CleanupPolicy, DataDir, ErrorKind, Log, LogOptions, RecoveryMode, TopicPartition};
 use keeplog_fixtures::{Set, cases, json};
 
@@ -431,4 +432,48 @@ fn c14_a_crash_inside_recovery_changes_no_conclusion() {
         }
     }
     assert!(stops > 300, "{stops}");
+}
+
+/// A damaged batch stands behind the end of a closed segment, and junk behind that: one cut takes both.
+#[test]
+fn damage_behind_a_cut_goes_with_it() {
+    for mode in [RecoveryMode::TruncateTail, RecoveryMode::Salvage] {
+        let disk = disk();
+        let log = open(&disk, small());
+        (0..120).for_each(|i| _ = append(&log, &format!("{i:0100}")).unwrap());
+        let second = log.segments().all()[1].base_offset();
+        log.close().unwrap();
+        disk.remove_file(Path::new("/data/.kafka_cleanshutdown")).unwrap();
+        let checkpoint = disk.open(Path::new("/data/recovery-point-offset-checkpoint"), OpenMode::Truncate).unwrap();
+        write_all_at(&*checkpoint, format!("0\n1\nt 0 {second}\n").as_bytes(), 0).unwrap();
+        let mut bytes = contents(&disk, FIRST);
+        let whole = bytes.len();
+        let last = log_batches(&bytes).pop().unwrap();
+        bytes.extend_from_within(last..);
+        bytes[whole + 7] = second as u8;
+        bytes[whole + 70] ^= 1;
+        bytes.extend_from_slice(&[b'x'; 300]);
+        put(&disk, FIRST, &bytes);
+
+        let log = open(&disk, small().recovery_mode(mode).recovery_full_scan(true));
+        let report = log.recovery_report();
+        let (added, all) = ((bytes.len() - whole) as u64, 20_820);
+        let expected = if mode == RecoveryMode::Salvage { 1..=all } else { 0..=added };
+        assert!(!report.damage.is_empty() && expected.contains(&report.cut_bytes()), "{mode:?}: {report}");
+        assert_eq!(log.read_from(0).unwrap().map_while(Result::ok).count() as u64, second, "{mode:?}: {report}");
+        drop(log);
+        let again = open(&disk, small().recovery_mode(mode).recovery_full_scan(true));
+        assert!(again.recovery_report().cuts.is_empty(), "{}", again.recovery_report());
+    }
+}
+
+/// Where the batches begin.
+fn log_batches(bytes: &[u8]) -> Vec<usize> {
+    let mut starts = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        starts.push(at);
+        at += BatchHeader::parse(&bytes[at..]).unwrap().size as usize;
+    }
+    starts
 }

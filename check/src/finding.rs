@@ -10,7 +10,7 @@ const TOLD_PER_FILE: u64 = 20;
 /// How bad a finding is. Ascending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Severity {
+pub enum Severity {
     /// Unusual but sound.
     Note,
     /// Unfinished or out of date; nothing is lost.
@@ -21,22 +21,24 @@ pub(crate) enum Severity {
 
 /// One thing that a check found.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Finding {
-    pub(crate) severity: Severity,
-    pub(crate) code: &'static str,
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What kind of finding it is, in a word.
+    pub code: &'static str,
     /// File name in the directory; `None` for the directory as a whole.
-    pub(crate) file: Option<String>,
+    pub file: Option<String>,
     /// Byte position in the file.
-    pub(crate) position: Option<u64>,
+    pub position: Option<u64>,
     /// Record offset.
-    pub(crate) offset: Option<u64>,
+    pub offset: Option<u64>,
     /// What was found.
-    pub(crate) message: String,
+    pub message: String,
     /// What it means and what to do.
-    pub(crate) advice: &'static str,
+    pub advice: &'static str,
 }
 
-/// A kind of finding; see [`super::codes`].
+/// A kind of finding; see [`crate::codes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Code {
     pub(crate) name: &'static str,
@@ -110,8 +112,8 @@ impl Findings {
 
 #[cfg(test)]
 mod tests {
-    use super::super::codes;
     use super::*;
+    use crate::codes;
 
     #[test]
     fn many_findings_of_one_kind_are_counted() {

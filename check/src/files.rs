@@ -3,40 +3,53 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::codes;
-use super::finding::{Findings, Place};
-use super::indexes::IndexFiles;
-use crate::door::names::{self, FileKind, FileName, FileState};
-use crate::door::scan::{EntryScanner, SCAN_BUFFER_BYTES};
-use crate::door::storage::{EntryKind, OpenMode};
-use crate::door::{Error, Storage};
+use crate::codes;
+use crate::finding::{Findings, Place};
+use crate::indexes::IndexFiles;
+use keeplog_engine::Error;
+use keeplog_engine::names::{self, FileKind, FileName, FileState};
+use keeplog_engine::scan::{EntryScanner, SCAN_BUFFER_BYTES};
+use keeplog_engine::storage::{EntryKind, OpenMode, Storage};
 
 /// One segment as its names give it.
 #[derive(Clone, Debug)]
-pub(crate) struct SegmentFiles {
-    pub(crate) base: u64,
+pub struct SegmentFiles {
+    /// Its first possible offset.
+    pub base: u64,
     /// Name of the `.log` file.
-    pub(crate) log: String,
-    pub(crate) bytes: u64,
+    pub log: String,
+    /// Its size.
+    pub bytes: u64,
     pub(crate) indexes: IndexFiles,
+}
+
+impl SegmentFiles {
+    /// Names of those of its indexes that are there.
+    pub fn index_names(&self) -> impl Iterator<Item = &str> {
+        let IndexFiles { offset, time, txn } = &self.indexes;
+        [offset, time, txn].into_iter().flatten().map(String::as_str)
+    }
 }
 
 /// What a partition directory holds.
 #[derive(Debug, Default)]
-pub(crate) struct Inventory {
+pub struct Inventory {
     /// Ascending by base offset.
-    pub(crate) segments: Vec<SegmentFiles>,
+    pub segments: Vec<SegmentFiles>,
     /// Index files without a `.log`: number and name, ascending.
-    pub(crate) orphans: Vec<(u64, String)>,
+    pub orphans: Vec<(u64, String)>,
     /// Producer snapshots: offset and name, ascending.
-    pub(crate) snapshots: Vec<(u64, String)>,
+    pub snapshots: Vec<(u64, String)>,
     /// Whether the file with the topic id is there.
-    pub(crate) has_metadata: bool,
+    pub has_metadata: bool,
 }
 
 impl Inventory {
     /// Lists `dir` for somebody who does not judge.
-    pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub fn list(storage: &dyn Storage, dir: &Path) -> Result<Self, Error> {
         Self::read(storage, dir, &mut Findings::default())
     }
 

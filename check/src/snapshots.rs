@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use super::codes;
-use super::files::Inventory;
-use super::finding::{Findings, Place};
-use crate::door::snapshot;
-use crate::door::storage::{OpenMode, read_full_at};
-use crate::door::{Error, Storage};
+use crate::codes;
+use crate::files::Inventory;
+use crate::finding::{Findings, Place};
+use keeplog_engine::Error;
+use keeplog_engine::snapshot;
+use keeplog_engine::storage::{OpenMode, Storage, read_full_at};
 
 /// More than any broker's producers need.
 const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;

@@ -1,4 +1,5 @@
 //! Checks a partition directory as it lies there, without opening the log: nothing is written, locked or mended.
+#![forbid(unsafe_code)]
 
 mod checkpoints;
 mod codes;
@@ -12,46 +13,51 @@ use std::path::Path;
 
 use serde::Serialize;
 
-pub(crate) use self::checkpoints::{Checkpoints, Marks};
-pub(crate) use self::files::Inventory;
-use self::files::SegmentFiles;
-pub(crate) use self::finding::{Finding, Severity};
+pub use self::checkpoints::{Checkpoints, Marks};
+pub use self::files::{Inventory, SegmentFiles};
+pub use self::finding::{Finding, Severity};
 use self::finding::{Findings, Place};
 use self::indexes::Owner;
 use self::segment::Walk;
 use self::snapshots::LogFacts;
-use crate::door::checkpoint::EpochEntry;
-use crate::door::names::DirectoryName;
-use crate::door::storage::{Entry, EntryKind};
-use crate::door::{Error, Storage, TopicPartition};
-use crate::output;
-use crate::progress::Progress;
-use crate::target::Partition;
+use keeplog_engine::checkpoint::EpochEntry;
+use keeplog_engine::names::DirectoryName;
+use keeplog_engine::storage::{Entry, EntryKind, Storage};
+use keeplog_engine::{Error, TopicPartition};
+
+/// Decompressed size of one batch at most, bytes: a larger one counts as damage.
+pub const DECODED_BYTES_MAX: usize = 1 << 30;
 
 /// What a check of one partition came to.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub struct Report {
     /// Name of the directory; `None` for a data directory as a whole.
-    pub(crate) partition: Option<String>,
+    pub partition: Option<String>,
     /// Its path.
-    pub(crate) dir: String,
-    pub(crate) segments: usize,
-    pub(crate) bytes: u64,
-    pub(crate) batches: u64,
-    pub(crate) records: u64,
+    pub dir: String,
+    /// Its segments.
+    pub segments: usize,
+    /// Bytes of their logs.
+    pub bytes: u64,
+    /// Batches that could be read.
+    pub batches: u64,
+    /// Records in them.
+    pub records: u64,
     /// First offset of the first segment.
-    pub(crate) start_offset: Option<u64>,
+    pub start_offset: Option<u64>,
     /// Offset after the last batch.
-    pub(crate) end_offset: Option<u64>,
-    pub(crate) findings: Vec<Finding>,
+    pub end_offset: Option<u64>,
+    /// What was found, in the order of the files.
+    pub findings: Vec<Finding>,
 }
 
 impl Report {
     /// Of a data directory, beside its partitions.
-    pub(crate) fn of_data_dir(dir: &Path, findings: Vec<Finding>) -> Self {
+    #[must_use]
+    pub fn of_data_dir(dir: &Path, findings: Vec<Finding>) -> Self {
         Self {
             partition: None,
-            dir: output::name(&dir.display().to_string()),
+            dir: dir.display().to_string(),
             segments: 0,
             bytes: 0,
             batches: 0,
@@ -63,32 +69,36 @@ impl Report {
     }
 
     /// How many findings are of `severity`.
-    pub(crate) fn count(&self, severity: Severity) -> usize {
+    #[must_use]
+    pub fn count(&self, severity: Severity) -> usize {
         self.findings.iter().filter(|finding| finding.severity == severity).count()
     }
 }
 
-/// Checks `partition`, with what the checkpoints around it say.
-pub(crate) fn partition(storage: &dyn Storage, partition: &Partition, marks: Marks, progress: &mut Progress<'_>) -> Result<Report, Error> {
+/// Checks the partition directory `dir`, with what the checkpoints around it say. `progress` is told of bytes that were read.
+///
+/// # Errors
+/// Those of the storage: what is wrong with the data is a finding.
+pub fn partition(storage: &dyn Storage, dir: &Path, marks: Marks, progress: &mut dyn FnMut(u64)) -> Result<Report, Error> {
     let mut findings = Findings::default();
-    let inventory = Inventory::read(storage, &partition.path, &mut findings)?;
+    let inventory = Inventory::read(storage, dir, &mut findings)?;
     let mut walk = Walk::new(storage);
     let mut end_offset = None;
     let mut complete = true;
     for (i, files) in inventory.segments.iter().enumerate() {
         let active = i + 1 == inventory.segments.len();
         check_border(&inventory, files, end_offset.filter(|_| complete), walk.next_offset(), &mut findings);
-        let owner = Owner { dir: &partition.path, log: &files.log, base: files.base, log_bytes: files.bytes, active };
+        let owner = Owner { dir, log: &files.log, base: files.base, log_bytes: files.bytes, active };
         let extent = walk.segment(owner, &files.indexes, progress, &mut findings)?;
         end_offset = Some(extent.next_offset);
         complete = extent.complete;
     }
     report_orphans(&inventory, &mut findings);
     let facts = LogFacts { end_offset: end_offset.filter(|_| complete), has_producers: walk.has_producers };
-    snapshots::check(storage, &partition.path, &inventory, facts, &mut findings)?;
-    let epochs = checkpoints::epochs(storage, &partition.path, &mut findings)?;
+    snapshots::check(storage, dir, &inventory, facts, &mut findings)?;
+    let epochs = checkpoints::epochs(storage, dir, &mut findings)?;
     if inventory.has_metadata {
-        checkpoints::topic_id(storage, &partition.path, &mut findings)?;
+        checkpoints::topic_id(storage, dir, &mut findings)?;
     }
     if let Some(end_offset) = end_offset {
         checkpoints::check_marks(marks, end_offset, &mut findings);
@@ -98,8 +108,8 @@ pub(crate) fn partition(storage: &dyn Storage, partition: &Partition, marks: Mar
         checkpoints::check_marks(marks, 0, &mut findings);
     }
     Ok(Report {
-        partition: Some(output::name(&partition.name)),
-        dir: output::name(&partition.path.display().to_string()),
+        partition: dir.file_name().map(|name| name.to_string_lossy().into_owned()),
+        dir: dir.display().to_string(),
         segments: inventory.segments.len(),
         bytes: walk.bytes,
         batches: walk.batches,
@@ -111,7 +121,10 @@ pub(crate) fn partition(storage: &dyn Storage, partition: &Partition, marks: Mar
 }
 
 /// Leader epochs and topic id, for somebody who does not judge.
-pub(crate) fn side_files(storage: &dyn Storage, dir: &Path, inventory: &Inventory) -> Result<(Vec<EpochEntry>, Option<String>), Error> {
+///
+/// # Errors
+/// Those of the storage.
+pub fn side_files(storage: &dyn Storage, dir: &Path, inventory: &Inventory) -> Result<(Vec<EpochEntry>, Option<String>), Error> {
     let mut unheard = Findings::default();
     let epochs = checkpoints::epochs(storage, dir, &mut unheard)?;
     let id = if inventory.has_metadata { checkpoints::topic_id(storage, dir, &mut unheard)? } else { None };
@@ -119,7 +132,10 @@ pub(crate) fn side_files(storage: &dyn Storage, dir: &Path, inventory: &Inventor
 }
 
 /// Damage that no recovery mends: names that a broker refuses, and a topic id that can't be read.
-pub(crate) fn beyond_recovery(storage: &dyn Storage, dir: &Path) -> Result<Vec<Finding>, Error> {
+///
+/// # Errors
+/// Those of the storage.
+pub fn beyond_recovery(storage: &dyn Storage, dir: &Path) -> Result<Vec<Finding>, Error> {
     let mut findings = Findings::default();
     let inventory = Inventory::read(storage, dir, &mut findings)?;
     if inventory.has_metadata {
@@ -131,7 +147,10 @@ pub(crate) fn beyond_recovery(storage: &dyn Storage, dir: &Path) -> Result<Vec<F
 }
 
 /// What a check of the data directory itself came to, beside its partitions.
-pub(crate) fn data_dir(storage: &dyn Storage, dir: &Path) -> Result<(Checkpoints, Vec<Finding>), Error> {
+///
+/// # Errors
+/// Those of the storage.
+pub fn data_dir(storage: &dyn Storage, dir: &Path) -> Result<(Checkpoints, Vec<Finding>), Error> {
     let mut findings = Findings::default();
     let checkpoints = Checkpoints::read(storage, dir, &mut findings)?;
     let entries = storage.list(dir).map_err(|e| Error::io("list", dir, e))?;

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::codes;
-use super::finding::{Findings, Place};
-use crate::door::checkpoint::{self, EpochEntry, LeaderEpochs, Loaded, OffsetMap};
-use crate::door::names::{DirectoryName, LEADER_EPOCHS, PARTITION_METADATA};
-use crate::door::storage::{OpenMode, read_full_at};
-use crate::door::{Error, Storage, TopicPartition};
+use crate::codes;
+use crate::finding::{Findings, Place};
+use keeplog_engine::checkpoint::{self, EpochEntry, LeaderEpochs, Loaded, OffsetMap};
+use keeplog_engine::names::{DirectoryName, LEADER_EPOCHS, PARTITION_METADATA};
+use keeplog_engine::storage::{OpenMode, Storage, read_full_at};
+use keeplog_engine::{Error, TopicPartition};
 
 const METADATA_BYTES_MAX: usize = 4096;
 /// 16 bytes in base64 without padding.
@@ -21,18 +21,22 @@ const FILES: [&str; 4] =
 
 /// What the checkpoints of a data directory say.
 #[derive(Debug, Default)]
-pub(crate) struct Checkpoints {
+pub struct Checkpoints {
     /// In the order of [`FILES`].
     maps: [OffsetMap; FILES.len()],
 }
 
 /// What they say about one partition.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Marks {
-    pub(crate) recovery_point: Option<u64>,
-    pub(crate) log_start: Option<u64>,
-    pub(crate) first_dirty: Option<u64>,
-    pub(crate) high_watermark: Option<u64>,
+pub struct Marks {
+    /// Everything below is on stable storage.
+    pub recovery_point: Option<u64>,
+    /// What is below was deleted.
+    pub log_start: Option<u64>,
+    /// What is below was cleaned.
+    pub first_dirty: Option<u64>,
+    /// What is below was replicated.
+    pub high_watermark: Option<u64>,
 }
 
 impl Checkpoints {
@@ -50,7 +54,7 @@ impl Checkpoints {
     }
 
     /// What they say about the partition whose directory has this name.
-    pub(crate) fn of(&self, directory: &str) -> Marks {
+    pub fn of(&self, directory: &str) -> Marks {
         let Some(name) = DirectoryName::parse(directory) else { return Marks::default() };
         let find = |map: &OffsetMap| map.get(&name.topic_partition).copied();
         let [recovery_point, log_start, first_dirty, high_watermark] = [0, 1, 2, 3].map(|i| find(&self.maps[i]));

@@ -1,7 +1,7 @@
 //! The kinds of findings: the name of each in output, how bad it is, what it means and what to do.
 
-use super::finding::Severity::{Damage, Note, Warning};
-use super::finding::{Code, Severity};
+use crate::finding::Severity::{Damage, Note, Warning};
+use crate::finding::{Code, Severity};
 
 const fn code(name: &'static str, severity: Severity, advice: &'static str) -> Code {
     Code { name, severity, advice }

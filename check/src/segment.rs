@@ -2,15 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::codes;
-use super::finding::{Findings, Place};
-use super::indexes::{self, Aborted, Extent, IndexFiles, Owner, Watches};
-use crate::door::record::{BatchHeader, ControlType, DecodeError, Decoder, RecordRef, TimestampType};
-use crate::door::scan::{Entry, EntryScanner, SCAN_BUFFER_BYTES, ScanCause, ScanError};
-use crate::door::storage::{File, OpenMode};
-use crate::door::{Error, Storage};
-use crate::output::{self, DECODED_BYTES_MAX};
-use crate::progress::Progress;
+use crate::DECODED_BYTES_MAX;
+use crate::codes;
+use crate::finding::{Findings, Place};
+use crate::indexes::{self, Aborted, Extent, IndexFiles, Owner, Watches};
+use keeplog_engine::Error;
+use keeplog_engine::record::{BatchHeader, ControlType, DecodeError, Decoder, RecordRef, TimestampType};
+use keeplog_engine::scan::{Entry, EntryScanner, SCAN_BUFFER_BYTES, ScanCause, ScanError};
+use keeplog_engine::storage::{File, OpenMode, Storage};
 
 /// Positions in a segment have 31 bits.
 const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
@@ -53,7 +52,7 @@ impl<'s> Walk<'s> {
         &mut self,
         owner: Owner<'_>,
         files: &IndexFiles,
-        progress: &mut Progress<'_>,
+        progress: &mut dyn FnMut(u64),
         findings: &mut Findings,
     ) -> Result<Extent, Error> {
         let path = owner.dir.join(owner.log);
@@ -63,7 +62,7 @@ impl<'s> Walk<'s> {
         let owner = Owner { log_bytes: file.len().map_err(|e| Error::io("read the size of", &path, e))?, ..owner };
         self.bytes += owner.log_bytes;
         if owner.log_bytes > SEGMENT_BYTES_MAX {
-            findings.add(codes::SEGMENT_TOO_LARGE, Place::file(owner.log), format!("it has {}", output::bytes(owner.log_bytes)));
+            findings.add(codes::SEGMENT_TOO_LARGE, Place::file(owner.log), format!("it has {} bytes", owner.log_bytes));
         }
         let mut extent = Extent { complete: true, next_offset: owner.base, largest_timestamp: -1 };
         let mut aborted = Vec::new();
@@ -71,14 +70,14 @@ impl<'s> Walk<'s> {
         while let Some(next) = scanner.next() {
             match next {
                 Ok(entry) => {
-                    progress.add(u64::from(entry.header.size));
+                    progress(u64::from(entry.header.size));
                     watches.batch(entry.position, &entry.header);
                     aborted.extend(self.batch(owner, &entry, findings));
                     extent.next_offset = extent.next_offset.max(entry.header.next_offset());
                     extent.largest_timestamp = extent.largest_timestamp.max(entry.header.max_timestamp);
                 }
                 Err(end) => {
-                    progress.add(owner.log_bytes - end.position);
+                    progress(owner.log_bytes - end.position);
                     extent.complete = false;
                     report_end(owner, &*file, end, findings)?;
                 }
