@@ -11,7 +11,7 @@ pub(crate) const CHECKSUM: Code = code(
     "checksum",
     Damage,
     "The bytes of this batch changed after they were written. Restore the segment from a replica or a backup; keeplog recover cuts it \
-     off only at the end of the log, above the recovery point.",
+     off only at the end of the log, above the recovery point; with --cut-damage elsewhere too, with all that follows.",
 );
 pub(crate) const NOT_A_BATCH: Code = code(
     "not-a-batch",

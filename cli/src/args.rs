@@ -204,14 +204,14 @@ Examples:
 A pass is repeated exactly by giving all that it depends on:
   keeplog compact --now 1760010000000 --from 0 --to 85 --map-slots 100000 --load-factor 0.9 \\
       --segment-bytes 8192 --index-interval-bytes 512 --index-bytes 16384 \\
-      --delete-retention-ms 5000000 --json prices-0
+      --delete-retention-ms 5000000 --merge sources --json prices-0
 
 Give it only logs that are meant to be compacted: of every key but the newest record goes, and so does every record without \
 a key. Of a data directory it takes those that are known to be (Kafka's own topics, and those that a cleaner has been at).
 
 Writes, and takes the lock of the data directory; --dry-run does neither. Needs free space for the new segments beside the \
-old ones. A log that was not closed in order is recovered first; if that finds damage, nothing is compacted and the exit \
-status is 1.")]
+old ones. A log that was not closed in order is recovered first, which may cut off a torn tail. Where it would find damage, all \
+records are left as they are, and the exit status is 1.")]
 pub(crate) struct Compact {
     /// Partition directory, or data directory that holds several.
     #[arg(value_name = "DIR")]
@@ -240,6 +240,10 @@ pub(crate) struct Compact {
     /// Size up to which small segments are merged [default: that of the largest, at least 10 MiB].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pub(crate) segment_bytes: Option<u32>,
+    /// Which sizes count for that: of what is kept, so that few and full segments are left, or of the sources, as Kafka does
+    /// it.
+    #[arg(long, value_enum, default_value_t = Merge::Kept)]
+    pub(crate) merge: Merge,
     /// Bytes of log between two entries of an offset index [default: 4096].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(i32::MAX)))]
     pub(crate) index_interval_bytes: Option<u32>,
@@ -255,6 +259,12 @@ pub(crate) struct Compact {
     /// Print JSON, one object per partition and line.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Merge {
+    Kept,
+    Sources,
 }
 
 fn load_factor(text: &str) -> Result<f64, String> {

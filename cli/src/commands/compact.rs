@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 
 use crate::args;
-use crate::door::cleaner::{self, CleanOptions, CleanOutcome, CleanReport, Watch};
+use crate::door::cleaner::{self, CleanOptions, CleanOutcome, CleanReport, Merge, Watch};
 use crate::door::storage::FixedClock;
-use crate::door::{Log, LogOptions, Storage, is_known_compacted};
+use crate::door::{Log, LogOptions, RecoveryMode, Storage, is_known_compacted};
 use crate::failure::Failure;
 use crate::output::{self, Out};
 use crate::owned::{OwnedPartition, OwnedTarget};
@@ -34,6 +34,7 @@ struct Plan {
     /// Keys that fit into one pass.
     keys_max: Option<u64>,
     segment_bytes: Option<u32>,
+    merge: Merge,
     delete_retention_ms: Option<i64>,
     log_options: LogOptions,
     threads: usize,
@@ -116,6 +117,10 @@ impl Plan {
             // As Kafka rounds it.
             keys_max: args.map_slots.map(|slots| (slots as f64 * args.load_factor) as u64),
             segment_bytes: args.segment_bytes,
+            merge: match args.merge {
+                args::Merge::Kept => Merge::Kept,
+                args::Merge::Sources => Merge::Sources,
+            },
             delete_retention_ms: args.delete_retention_ms,
             log_options,
             threads: args.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, NonZero::get), usize::from),
@@ -132,6 +137,7 @@ impl Plan {
         options.dedupe_buffer_bytes =
             self.keys_max.map_or(DEDUPE_BUFFER_BYTES, |keys| keys.saturating_mul(KEY_BYTES).max(options.dedupe_buffer_bytes));
         options.segment_bytes = self.segment_bytes.unwrap_or_else(|| u32::try_from(largest).unwrap_or(i32::MAX as u32));
+        options.merge = self.merge;
         options.segment_index_bytes = self.log_options.segment_index_bytes;
         options.delete_retention_ms = self.delete_retention_ms.unwrap_or(self.log_options.delete_retention_ms);
         options.threads = self.threads;
@@ -142,14 +148,7 @@ impl Plan {
 
 fn compact(plan: &Plan, owned: &OwnedTarget, partition: &OwnedPartition) -> Result<Compacted, Failure> {
     let name = &partition.topic_partition;
-    let log = Log::open_in(&owned.data_dir, name, plan.log_options.clone())?;
-    report_recovery(&log, partition, plan.dry_run);
-    if !log.recovery_report().is_sound() {
-        // What a pass took away could not be looked for any more.
-        let _ = log.close();
-        return Err(Failure::damaged(format!("could not compact {}: recovery found damage, or something missing", partition.name))
-            .advise("see above; what could be mended has been, and keeplog recover says what is left. Compact again to accept it"));
-    }
+    let log = open_sound(plan, owned, partition)?;
     let known = owned.data_dir.cleaner_offset(name);
     let first_dirty = plan.from.unwrap_or_else(|| known.unwrap_or(0).clamp(log.start_offset(), log.end_offset()));
     let watch = Bar { progress: Mutex::new(Progress::new(&*plan.storage, "compacting", 0)) };
@@ -167,6 +166,37 @@ fn compact(plan: &Plan, owned: &OwnedTarget, partition: &OwnedPartition) -> Resu
     Ok(Compacted::new(&partition.name, &report, bound))
 }
 
+/// Opens the log if it is sound, or but for a torn tail. Of another one the records are left as they are: what a pass took away could not
+/// be looked for any more, and what recovery cuts off is for somebody to decide.
+fn open_sound(plan: &Plan, owned: &OwnedTarget, partition: &OwnedPartition) -> Result<Log, Failure> {
+    let name = &partition.topic_partition;
+    let strict = plan.log_options.clone().recovery_mode(RecoveryMode::Strict);
+    match Log::open_in(&owned.data_dir, name, strict) {
+        Ok(log) if log.recovery_report().is_sound() => return Ok(log),
+        Ok(log) => {
+            report_recovery(&log, partition);
+            let _ = log.close();
+            return Err(refused(partition));
+        }
+        Err(error) if error.is_corruption() => {}
+        Err(error) => return Err(error.into()),
+    }
+    let shadow = OwnedTarget::open(Arc::new(Shadow::new(Arc::clone(&plan.storage))), &plan.dir)?;
+    let tried = Log::open_in(&shadow.data_dir, name, plan.log_options.clone())?;
+    report_recovery(&tried, partition);
+    if !tried.recovery_report().is_sound() {
+        return Err(refused(partition));
+    }
+    drop(tried);
+    Ok(Log::open_in(&owned.data_dir, name, plan.log_options.clone())?)
+}
+
+fn refused(partition: &OwnedPartition) -> Failure {
+    let what = format!("could not compact {}: it is damaged, or something is missing; its records were left as they are", partition.name);
+    Failure::damaged(what)
+        .advise("keeplog recover mends what can be mended, and says what is left (first with --dry-run); then compact again")
+}
+
 /// What a pass stays below, and why.
 fn bound(log: &Log, to: Option<u64>) -> String {
     let (active, stable) = (log.segments().active().base_offset(), log.last_stable_offset());
@@ -179,12 +209,14 @@ fn bound(log: &Log, to: Option<u64>) -> String {
     }
 }
 
-/// A log that was not closed in order is recovered first; what that cost is worth a word.
-fn report_recovery(log: &Log, partition: &OwnedPartition, dry_run: bool) {
+/// A log that was not closed in order is recovered first; what that costs, or would cost, is worth a word.
+fn report_recovery(log: &Log, partition: &OwnedPartition) {
     let report = log.recovery_report();
     if report.cut_bytes() > 0 {
-        let (was_cut, bytes) = (if dry_run { "would be cut" } else { "was cut" }, output::counted(report.cut_bytes(), "byte", "bytes"));
-        complain(&format!("{}: a torn tail of {bytes} {was_cut} off before the pass", partition.name));
+        let bytes = output::counted(report.cut_bytes(), "byte", "bytes");
+        let what =
+            if report.is_sound() { format!("a torn tail of {bytes} is cut off first") } else { format!("recovery would cut off {bytes}") };
+        complain(&format!("{}: {what}", partition.name));
     }
     if let Some(lost) = &report.lost {
         complain(&format!("{}: offsets {}..{} are gone, and were safe once", partition.name, lost.start, lost.end));
@@ -194,7 +226,7 @@ fn report_recovery(log: &Log, partition: &OwnedPartition, dry_run: bool) {
     }
     for damage in &report.damage {
         let place = format!("{} at byte {} (offset {})", damage.file, damage.position, damage.offset);
-        complain(&format!("{}: damage in {place}: {}", partition.name, damage.what));
+        complain(&format!("{}: recovery would find damage in {place}: {}", partition.name, damage.what));
     }
 }
 

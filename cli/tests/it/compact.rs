@@ -35,7 +35,8 @@ fn compact(dir: &Path, case: &Value, round: &Value, more: &[&str]) -> Run {
         ("--index-bytes", &case["segment.index.bytes"]),
         ("--delete-retention-ms", &case["delete.retention.ms"]),
     ];
-    let mut arguments: Vec<String> = ["compact", "--json"].into_iter().chain(more.iter().copied()).map(str::to_owned).collect();
+    let mut arguments: Vec<String> =
+        ["compact", "--json", "--merge", "sources"].into_iter().chain(more.iter().copied()).map(str::to_owned).collect();
     for (name, value) in settings {
         arguments.extend([name.to_owned(), value.to_string()]);
     }
@@ -183,4 +184,35 @@ fn settings_that_cannot_be_are_refused() {
         let run = keeplog(["compact"].into_iter().chain(arguments.iter().copied()).chain([path]));
         assert_eq!((run.status, run.stdout.as_str()), (2, ""), "{arguments:?}: {}", run.stderr);
     }
+}
+
+/// Recovery would cut off what could be read; whether it should is not for this command to say.
+#[test]
+fn the_records_of_a_damaged_log_are_left_alone() {
+    let data = data_dir_of(&unpack(Set::Cleaned).join("000/before1"), 1_760_000_000_000);
+    let dir = data.path().join("t-0");
+    let logs = || {
+        let files = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
+        let logs = files.filter(|path| path.to_str().unwrap().contains(".log"));
+        logs.map(|path| (path.clone(), fs::read(&path).unwrap())).collect::<BTreeSet<_>>()
+    };
+    let (active, _) = logs().into_iter().rfind(|(_, bytes)| bytes.len() > 300).unwrap();
+    let flip = |path: &Path| {
+        let mut bytes = fs::read(path).unwrap();
+        bytes[100] ^= 1;
+        fs::write(path, bytes).unwrap();
+    };
+    flip(&active);
+    let before = logs();
+    let run = keeplog(["compact".as_ref(), dir.as_os_str()]);
+    assert_eq!((run.status, run.stdout.as_str()), (1, ""), "{}", run.stderr);
+    assert!(run.stderr.contains("its records were left as they are") && run.stderr.contains("recovery would"), "{}", run.stderr);
+    assert!(logs() == before, "a log was changed");
+    // A torn tail is what an interrupted write leaves, and no damage.
+    flip(&active);
+    let (last, bytes) = logs().pop_last().unwrap();
+    fs::write(&last, &bytes[..bytes.len() - 3]).unwrap();
+    let run = keeplog(["compact".as_ref(), dir.as_os_str()]);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    assert!(run.stderr.contains("a torn tail of "), "{}", run.stderr);
 }
