@@ -1,6 +1,6 @@
 //! The keys seen so far in one pass, newest first.
 //!
-//! A key is known by a 128-bit hash. The high half says where to look: it chooses a *bucket*, eight words of 8 bytes that
+//! A key is known by a 128-bit hash. Its highest 32 bits say where to look: they choose a *bucket*, eight words of 8 bytes that
 //! fill one cache line. The low half is the *tag* that stands in it, 0 meaning "free". A bucket that is full continues in
 //! the next one. Nothing is ever removed, so a free word ends every search. At most [`KEYS_PER_BUCKET`] of 8 words are
 //! used on average: 10.7 bytes a key.
