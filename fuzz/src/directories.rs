@@ -151,7 +151,9 @@ pub fn directory(data: &[u8]) {
     }
     let copy = disk.image();
     // Where the transaction index was believed unread, readers may be shown what was aborted.
-    let whole = faith.consistent && faith.indexes && contents.error_at.is_none();
+    // And a pass reads what readers do not: what lies below the start, and what is aborted.
+    let begins = log.segments().all()[0].base_offset() == contents.start_offset;
+    let whole = faith.consistent && faith.indexes && contents.error_at.is_none() && begins && !input.reseals();
     upkeep::keeps_what_counts(&copy, || open(&copy, &input).expect("it opened before"), whole, T0 + 10_000);
 
     let contents = if input.append && !contents.read_only {
