@@ -148,13 +148,13 @@ pub fn directory(data: &[u8]) {
     }
     if !input.trusts() || !records_touched {
         opens_alike(&disk.image(), &input, faith, &contents, &format!("after a crash; first:\n{report}"));
+        // A transaction index that was believed unread, or that nobody knows is missing, shows readers what was aborted. And a
+        // pass reads what they do not: what lies below the start, and what is aborted.
+        let begins = log.segments().all()[0].base_offset() == contents.start_offset;
+        let whole = faith.consistent && faith.indexes && input.full_scan && contents.error_at.is_none() && begins && !input.reseals();
+        let copy = disk.image();
+        upkeep::keeps_what_counts(&copy, || open(&copy, &input).expect("it opened before"), whole, T0 + 10_000);
     }
-    let copy = disk.image();
-    // A transaction index that was believed unread, or that nobody knows is missing, shows readers what was aborted. And a pass
-    // reads what they do not: what lies below the start, and what is aborted.
-    let begins = log.segments().all()[0].base_offset() == contents.start_offset;
-    let whole = faith.consistent && faith.indexes && input.full_scan && contents.error_at.is_none() && begins && !input.reseals();
-    upkeep::keeps_what_counts(&copy, || open(&copy, &input).expect("it opened before"), whole, T0 + 10_000);
 
     let contents = if input.append && !contents.read_only {
         let appended = log.append(&[Record::new("fuzz", "more").timestamp_ms(T0 + 5000)], Durability::Synced).expect("it is writable");
