@@ -138,7 +138,7 @@ pub fn directory(data: &[u8]) {
     let faith = Faith {
         consistent: is_sound && !(input.trusts() && records_touched),
         indexes: !input.trusts() && !(input.closed && records_touched) && (is_sound || !ends_elsewhere),
-        salvages_more: !log.recovery_report().damage.is_empty() && log.options().recovery_mode == RecoveryMode::Salvage,
+        salvages_more: !is_sound && (log.options().recovery_mode == RecoveryMode::Salvage || log.recovery_report().lost.is_some()),
     };
     let contents = Contents::of(&log, &input, faith);
     let report = log.recovery_report().to_string();
