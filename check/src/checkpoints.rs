@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use serde::Serialize;
-
-use crate::codes;
-use crate::finding::{Findings, Place};
 use keeplog_engine::checkpoint::{self, EpochEntry, LeaderEpochs, Loaded, OffsetMap};
 use keeplog_engine::names::{DirectoryName, LEADER_EPOCHS, PARTITION_METADATA};
 use keeplog_engine::storage::{OpenMode, Storage, read_full_at};
 use keeplog_engine::{Error, TopicPartition};
+use serde::Serialize;
+
+use crate::codes;
+use crate::finding::{Findings, Place};
 
 const METADATA_BYTES_MAX: usize = 4096;
 /// 16 bytes in base64 without padding.

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::codes;
-use crate::finding::{Findings, Place};
-use crate::indexes::IndexFiles;
 use keeplog_engine::Error;
 use keeplog_engine::names::{self, FileKind, FileName, FileState};
 use keeplog_engine::scan::{EntryScanner, SCAN_BUFFER_BYTES};
 use keeplog_engine::storage::{EntryKind, OpenMode, Storage};
+
+use crate::codes;
+use crate::finding::{Findings, Place};
+use crate::indexes::IndexFiles;
 
 /// One segment as its names give it.
 #[derive(Clone, Debug)]

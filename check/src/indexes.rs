@@ -6,12 +6,13 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use crate::codes;
-use crate::finding::{Code, Findings, Place};
 use keeplog_engine::Error;
 use keeplog_engine::record::BatchHeader;
 use keeplog_engine::storage::{File, OpenMode, Storage, read_full_at};
 use keeplog_index::{OffsetIndex, TimeEntry, TimeIndex, TxnIndex};
+
+use crate::codes;
+use crate::finding::{Code, Findings, Place};
 
 /// The smallest entry of a log, so the most entries that an index of it can have.
 const LOG_ENTRY_BYTES_MIN: u64 = 26;

@@ -11,6 +11,10 @@ mod snapshots;
 
 use std::path::Path;
 
+use keeplog_engine::checkpoint::EpochEntry;
+use keeplog_engine::names::DirectoryName;
+use keeplog_engine::storage::{Entry, EntryKind, Storage};
+use keeplog_engine::{Error, TopicPartition};
 use serde::Serialize;
 
 pub use self::checkpoints::{Checkpoints, Marks};
@@ -20,10 +24,6 @@ use self::finding::{Findings, Place};
 use self::indexes::Owner;
 use self::segment::Walk;
 use self::snapshots::LogFacts;
-use keeplog_engine::checkpoint::EpochEntry;
-use keeplog_engine::names::DirectoryName;
-use keeplog_engine::storage::{Entry, EntryKind, Storage};
-use keeplog_engine::{Error, TopicPartition};
 
 /// Decompressed size of one batch at most, bytes: a larger one counts as damage.
 pub const DECODED_BYTES_MAX: usize = 1 << 30;

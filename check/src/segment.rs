@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 
-use crate::DECODED_BYTES_MAX;
-use crate::codes;
-use crate::finding::{Findings, Place};
-use crate::indexes::{self, Aborted, Extent, IndexFiles, Owner, Watches};
 use keeplog_engine::Error;
 use keeplog_engine::record::{BatchHeader, ControlType, DecodeError, Decoder, RecordRef, TimestampType};
 use keeplog_engine::scan::{Entry, EntryScanner, SCAN_BUFFER_BYTES, ScanCause, ScanError};
 use keeplog_engine::storage::{File, OpenMode, Storage};
+
+use crate::DECODED_BYTES_MAX;
+use crate::codes;
+use crate::finding::{Findings, Place};
+use crate::indexes::{self, Aborted, Extent, IndexFiles, Owner, Watches};
 
 /// Positions in a segment have 31 bits.
 const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;

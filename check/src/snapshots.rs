@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use crate::codes;
-use crate::files::Inventory;
-use crate::finding::{Findings, Place};
 use keeplog_engine::Error;
 use keeplog_engine::snapshot;
 use keeplog_engine::storage::{OpenMode, Storage, read_full_at};
+
+use crate::codes;
+use crate::files::Inventory;
+use crate::finding::{Findings, Place};
 
 /// More than any broker's producers need.
 const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;

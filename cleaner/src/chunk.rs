@@ -275,7 +275,7 @@ impl<'a> Scanner<'a> {
         match verdict {
             Verdict::Judge => {
                 let position = chunk.position + start;
-                self.records(header, bytes, tombstones_expired, chunk).map_err(|e| corrupt(source, position, e))?;
+                self.records(header, bytes, compressed, tombstones_expired, chunk).map_err(|e| corrupt(source, position, e))?;
             }
             // Dropped unread, unless its header stays.
             Verdict::Drop if !keeps_empty => {}
@@ -304,10 +304,15 @@ impl<'a> Scanner<'a> {
         Ok(Verdict::Judge)
     }
 
-    fn records(&mut self, header: &BatchHeader, entry: &[u8], tombstones_expired: bool, chunk: &mut Chunk) -> Result<(), DecodeError> {
-        let Chunk { probes, bodies, area, counts, entries, .. } = chunk;
-        // invariant: the entry was pushed a moment ago
-        let compressed = entries.last().is_some_and(|entry| entry.bodies.is_some());
+    fn records(
+        &mut self,
+        header: &BatchHeader,
+        entry: &[u8],
+        compressed: bool,
+        tombstones_expired: bool,
+        chunk: &mut Chunk,
+    ) -> Result<(), DecodeError> {
+        let Chunk { probes, bodies, area, counts, .. } = chunk;
         let (rules, hasher) = (self.rules, self.hasher);
         let before = probes.len();
         self.decoder.visit(header, entry, |record| {

@@ -1,13 +1,12 @@
 //! One pass over a real log: its segments as sources, a rewrite of them as the target.
 
-use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use keeplog_engine::storage::{File, OpenMode, Storage, read_full_at};
-use keeplog_engine::sync::{Mutex, PoisonError};
+use keeplog_engine::sync::Mutex;
 use keeplog_engine::{Error, ErrorKind, Log, OutputSegment, Result, Rewrite, SealedOutput, Segment};
 use keeplog_index::{AbortedTxn, TxnIndex};
 
@@ -15,7 +14,7 @@ use crate::options::{CleanOptions, CleanOutcome, CleanReport, Watch};
 use crate::pass::{Approach, Outputs, Ran, Target, run};
 use crate::source::{LogView, ProducerEnd, Source};
 use crate::walk::OP;
-use crate::work::lock;
+use crate::work::{lock, unlocked};
 
 /// Cleans `log` once: of every key in the range, only the newest record stays, and what Kafka's cleaner keeps
 /// beside it. Appends and reads go on meanwhile; they see the old segments until all new ones are finished.
@@ -225,13 +224,12 @@ impl RewriteTarget<'_> {
             log.sync()?;
         }
         // Oldest first: a tombstone or an abort marker must not go while older data that it covers can come back.
-        let mut outputs = synced.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut outputs = unlocked(synced);
         outputs.sort_unstable_by_key(|(sources, _)| sources.start);
         // A segment that was swapped is open for whoever still reads it, and closed when nobody does: nor is it held here.
-        let mut waiting: VecDeque<_> = rewrite.release_sources().into_iter().enumerate().skip(from).collect();
+        let mut segments: Vec<_> = rewrite.release_sources().into_iter().map(Some).collect();
         for (sources, outputs) in outputs {
-            waiting.drain(..waiting.partition_point(|(at, _)| *at < from + sources.start));
-            let group: Vec<_> = waiting.drain(..sources.len()).map(|(_, segment)| segment).collect();
+            let group: Vec<_> = segments[from..][sources].iter_mut().filter_map(Option::take).collect();
             rewrite.swap(&group, outputs)?;
         }
         Ok(())

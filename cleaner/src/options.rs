@@ -7,8 +7,6 @@ use keeplog_engine::{Error, LogOptions, Result};
 use crate::dedup::{BUCKET_BYTES, DedupSet};
 use crate::walk::OP;
 
-/// Threads of a pass at most.
-pub(crate) const THREADS_MAX: usize = 256;
 /// Bytes of the largest `.log` file that the formats allow.
 const OUTPUT_BYTES_MAX: u32 = i32::MAX as u32;
 
@@ -91,6 +89,9 @@ macro_rules! setters {
 }
 
 impl CleanOptions {
+    /// Threads of a pass at most.
+    pub const THREADS_MAX: usize = 256;
+
     setters! {
         first_dirty: u64,
         as_of_truncations: Option<usize>,
@@ -182,8 +183,8 @@ impl CleanOptions {
         if self.threads == 0 {
             return refuse("threads = 0: give at least 1, which is the caller's own".to_owned());
         }
-        if self.threads > THREADS_MAX {
-            return refuse(format!("threads = {}: at most {THREADS_MAX}; beyond seven they wait for each other", self.threads));
+        if self.threads > Self::THREADS_MAX {
+            return refuse(format!("threads = {}: at most {}; beyond seven they wait for each other", self.threads, Self::THREADS_MAX));
         }
         if self.chunk_bytes == 0 {
             return refuse("chunk_bytes = 0: give at least 1, or leave the default".to_owned());

@@ -141,7 +141,7 @@ fn clean(
         may_fill: bound > capacity,
     };
     let set = if pass.may_fill && approach.settles_end { pass.settle_end(capacity)? } else { pass.new_set(bound.min(capacity))? };
-    let sources: Vec<_> = log.sources.iter().take_while(|source| source.base_offset() < pass.rules.end).collect();
+    let sources = &log.sources[..log.sources.partition_point(|source| source.base_offset() < pass.rules.end)];
     pass.pace.expect(sources.iter().map(|source| u64::from(source.size_bytes())).sum());
     let joints = Joints::new(log, sources.len(), range, options);
     let (set, mut report) = work::on_sources(&pass, set, sources.len(), joints, report)?;

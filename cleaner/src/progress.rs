@@ -1,8 +1,9 @@
 //! How far a pass is, told to whoever watches it. Several may work on it.
 
-use keeplog_engine::sync::{Mutex, PoisonError};
+use keeplog_engine::sync::Mutex;
 
 use crate::options::{Progress, Watch};
+use crate::work::lock;
 
 /// The pace of a pass: its watcher sets it, and hears of it.
 pub(crate) struct Pace<'a> {
@@ -23,13 +24,13 @@ impl<'a> Pace<'a> {
 
     /// More is to be read than was known.
     pub(crate) fn expect(&self, bytes: u64) {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner).bytes_total += bytes;
+        lock(&self.progress).bytes_total += bytes;
     }
 
     /// Before `bytes` are read; may block.
     pub(crate) fn before(&self, bytes: u32) {
         self.watch.charge(u64::from(bytes));
-        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut progress = lock(&self.progress);
         progress.bytes_done += u64::from(bytes);
         progress.bytes_total = progress.bytes_total.max(progress.bytes_done);
         // Under the lock, so that it never goes back.

@@ -43,10 +43,10 @@ pub(crate) fn on_sources(
         report: Mutex::new(report),
     };
     on_threads(pass.options.threads, || crew.work());
-    let Decision { set, halt, .. } = crew.turn.decision.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let Decision { set, halt, .. } = unlocked(crew.turn.decision);
     match halt {
         Some((_, halt)) => Err(halt),
-        None => Ok((set, crew.report.into_inner().unwrap_or_else(PoisonError::into_inner))),
+        None => Ok((set, unlocked(crew.report))),
     }
 }
 
@@ -214,4 +214,9 @@ impl Drop for HaltsOnPanic<'_> {
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic ends the pass, whose outputs then count for nothing.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a mutex held that nobody needs any more.
+pub(crate) fn unlocked<T>(mutex: Mutex<T>) -> T {
+    mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
 }

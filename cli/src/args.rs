@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::door::cleaner::CleanOptions;
+
 /// Look into, check, mend and compact Kafka partition directories, with no broker running.
 ///
 /// A DIR is either one partition directory (such as orders-0, with its .log files) or a data directory that holds
@@ -254,14 +256,14 @@ pub(crate) struct Compact {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
     pub(crate) delete_retention_ms: Option<i64>,
     /// Threads that work on a log [default: one for each processor].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=CleanOptions::THREADS_MAX as i64))]
     pub(crate) threads: Option<u16>,
     /// Print JSON, one object per partition and line.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Merge {
     Kept,
     Sources,

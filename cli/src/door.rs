@@ -7,6 +7,7 @@ pub(crate) use keeplog::{
     CONSUMER_OFFSETS, Durability, Error, ErrorKind, Log, LogOptions, RecoveryMode, RecoveryReport, Store, StoreOptions, TRANSACTION_STATE,
     TopicPartition,
 };
+pub(crate) use keeplog_check as check;
 
 pub(crate) use self::storage::Storage;
 

@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-pub(crate) use keeplog_check::DECODED_BYTES_MAX;
 const WIDTH_DEFAULT: usize = 80;
 const WIDTH_MIN: usize = 40;
 

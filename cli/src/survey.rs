@@ -9,12 +9,12 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::door::check::DECODED_BYTES_MAX;
 use crate::door::record::{BatchHeader, ControlType, DecodeError, Decoder};
 use crate::door::scan::{Entry, EntryScanner, SCAN_BUFFER_BYTES};
 use crate::door::storage::{File, OpenMode};
 use crate::door::{Error, Storage};
 use crate::failure;
-use crate::output::DECODED_BYTES_MAX;
 use crate::progress::Progress;
 
 /// Keys that are remembered at most (about 1 GiB). With more, older records of further keys count as live.

@@ -80,9 +80,7 @@ impl Kept {
         let newest = records.iter().filter_map(|r| Some((r.key()?.to_vec(), (r.offset(), r.value().map(|value| value.to_vec())))));
         Self { end_offset: log.end_offset(), last_stable_offset: log.last_stable_offset(), newest: newest.collect() }
     }
-}
 
-impl Kept {
     /// Says how it differs, key by key.
     fn must_be(&self, before: &Self, when: &str) {
         let differs = |(key, kept): &(&Vec<u8>, &(u64, Option<Vec<u8>>))| before.newest.get(*key) != Some(*kept);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use keeplog_cleaner::CleanOptions;
 use keeplog_engine::{Error, LogOptions, Result};
 
 /// Settings of a [`crate::Store`]. Methods set one value each and return the options.
@@ -134,8 +135,9 @@ impl StoreOptions {
         if self.log_cleaner_dedupe_buffer_size < 1024 {
             return Err(Error::invalid("use these store options", "log_cleaner_dedupe_buffer_size must be at least 1024 bytes"));
         }
-        if !(1..=256).contains(&self.log_cleaner_threads) {
-            let detail = "log_cleaner_threads must be 1 to 256; log_cleaner_enable switches the cleaner off";
+        let most = CleanOptions::THREADS_MAX;
+        if !(1..=most).contains(&self.log_cleaner_threads) {
+            let detail = format!("log_cleaner_threads must be 1 to {most}; log_cleaner_enable switches the cleaner off");
             return Err(Error::invalid("use these store options", detail));
         }
         check_rate(self.log_cleaner_io_max_bytes_per_second)

@@ -166,8 +166,8 @@ fn compact(plan: &Plan, owned: &OwnedTarget, partition: &OwnedPartition) -> Resu
     Ok(Compacted::new(&partition.name, &report, bound))
 }
 
-/// Opens the log if it is sound, or but for a torn tail. Of another one the records are left as they are: what a pass took away could not
-/// be looked for any more, and what recovery cuts off is for somebody to decide.
+/// Opens the log if it is sound, or but for a torn tail. Of another one the records are left as they are: what a pass took
+/// away could not be looked for any more, and what recovery cuts off is for somebody to decide.
 fn open_sound(plan: &Plan, owned: &OwnedTarget, partition: &OwnedPartition) -> Result<Log, Failure> {
     let name = &partition.topic_partition;
     let strict = plan.log_options.clone().recovery_mode(RecoveryMode::Strict);

@@ -201,7 +201,7 @@ impl Demo<'_> {
         let mut sizes = Sizes::default();
         for partition in 0..PARTITIONS {
             let dir = self.dir.join(format!("{TOPIC}-{partition}"));
-            let segments = keeplog_check::Inventory::list(&**self.storage, &dir)?.segments;
+            let segments = crate::door::check::Inventory::list(&**self.storage, &dir)?.segments;
             let mut surveyor = Surveyor::new(&**self.storage);
             let mut bars = Vec::new();
             let mut quiet = Progress::new(&**self.storage, "looking", 0);

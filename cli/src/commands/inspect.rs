@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::args;
 use crate::door::Storage;
+use crate::door::check::{self, Checkpoints, Inventory, Marks};
 use crate::failure::Failure;
 use crate::output::{self, Canvas, Out};
 use crate::picture::{self, Bar};
@@ -13,7 +14,6 @@ use crate::progress::Progress;
 use crate::survey::{Producer, SegmentSurvey, Surveyor, Totals};
 use crate::target::{Partition, Target};
 use crate::{Status, complain};
-use keeplog_check::{self as check, Checkpoints, Inventory, Marks};
 
 /// Rows of a table for people; JSON has all.
 const ROWS_MAX: usize = 60;

@@ -10,13 +10,13 @@ use serde::Serialize;
 
 use self::load::{Committed, Loader};
 use crate::args::{self, Offsets};
+use crate::door::check::{self, Checkpoints};
 use crate::door::{CONSUMER_OFFSETS, Escaped, Storage, partition_for};
 use crate::failure::Failure;
 use crate::output::{self, Out};
 use crate::progress::Progress;
 use crate::target::Target;
 use crate::{Status, complain};
-use keeplog_check::{self as check, Checkpoints};
 
 const HEADER: &str = "group\ttopic\tpartition\toffset\tleader_epoch\tmetadata";
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::Status;
 use crate::args;
+use crate::door::check::{self, Finding};
 use crate::door::{Log, LogOptions, RecoveryMode, RecoveryReport, Storage};
 use crate::failure::Failure;
 use crate::metered::Metered;
@@ -13,7 +14,6 @@ use crate::output::{self, Canvas, Out};
 use crate::owned::OwnedTarget;
 use crate::progress;
 use crate::shadow::Shadow;
-use keeplog_check::{self as check, Finding};
 
 /// What recovery of one partition came to.
 #[derive(Debug, Serialize)]

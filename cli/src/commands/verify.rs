@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use crate::Status;
 use crate::args;
 use crate::door::Storage;
+use crate::door::check::{self, Checkpoints, Finding, Report, Severity};
 use crate::failure::Failure;
 use crate::output::{self, Canvas, Out};
 use crate::progress::Progress;
 use crate::target::Target;
-use keeplog_check::{self as check, Checkpoints, Finding, Report, Severity};
 
 pub(crate) fn run(args: &args::Verify, storage: &dyn Storage) -> Result<Status, Failure> {
     let target = Target::find(storage, &args.dir)?;

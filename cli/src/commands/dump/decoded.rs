@@ -5,11 +5,12 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::{Form, control_name, each_record};
+use crate::door::check::DECODED_BYTES_MAX;
 use crate::door::offsets_record::{DecodedKey, DecodedRecord, DecodedValue, InternalTopic, Struct, Value};
 use crate::door::record::{DecodeError, Decoder};
 use crate::door::scan::Entry;
 use crate::failure::Failure;
-use crate::output::{self, DECODED_BYTES_MAX, Out};
+use crate::output::{self, Out};
 
 /// One line per record.
 pub(crate) struct Decoded {

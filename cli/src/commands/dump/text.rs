@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use super::{Form, control_name, each_record};
+use crate::door::check::DECODED_BYTES_MAX;
 use crate::door::record::{DecodeError, Decoder, RecordRef};
 use crate::door::scan::Entry;
 use crate::failure::Failure;
-use crate::output::{self, DECODED_BYTES_MAX, Out};
+use crate::output::{self, Out};
 
 /// Characters of a key or a value that are shown.
 const DATA_SHOWN: usize = 60;

@@ -3,16 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::door::check::DECODED_BYTES_MAX;
+use crate::door::check::Inventory;
 use crate::door::record::{ControlType, DecodeError, Decoder};
 use crate::door::replay::{Origin, Outcome, Replay};
 use crate::door::scan::{Entry, EntryScanner, SCAN_BUFFER_BYTES};
 use crate::door::storage::OpenMode;
 use crate::door::{Error, Storage};
 use crate::failure::{self, Failure};
-use crate::output::DECODED_BYTES_MAX;
 use crate::progress::Progress;
 use crate::{Status, complain};
-use keeplog_check::Inventory;
 
 /// One committed offset.
 #[derive(Clone, Debug)]
