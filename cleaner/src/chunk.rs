@@ -6,7 +6,7 @@ use keeplog_engine::record::{BatchHeader, Codec, DecodeError, Decoder, RecordRef
 use keeplog_engine::storage::{File, read_exact_at};
 use keeplog_engine::{Error, Result};
 
-use crate::dedup::Place;
+use crate::dedup::{Place, Shelf};
 use crate::hash::KeyHasher;
 use crate::plan::Rules;
 use crate::source::Source;
@@ -189,12 +189,14 @@ pub(crate) struct Scanner<'a> {
     transactions: &'a LazyTransactions<'a>,
     hasher: &'a KeyHasher,
     decoder: Decoder,
+    /// Where the decision will look for the keys, as far as that is known beforehand.
+    pub(crate) shelf: Shelf,
 }
 
 impl<'a> Scanner<'a> {
     /// A scanner for a pass by `rules`.
     pub(crate) fn new(rules: &'a Rules, transactions: &'a LazyTransactions<'a>, hasher: &'a KeyHasher, batch_bytes_max: usize) -> Self {
-        Self { rules, transactions, hasher, decoder: Decoder::new(batch_bytes_max) }
+        Self { rules, transactions, hasher, decoder: Decoder::new(batch_bytes_max), shelf: Shelf::default() }
     }
 
     /// Reads the bytes from `start` to `end` of `source` into `chunk`: whole entries, sound in every byte, of
@@ -218,7 +220,10 @@ impl<'a> Scanner<'a> {
         let mut at = 0;
         while at < size {
             let position = start + at as u32;
-            let header = BatchHeader::parse(&bytes[at..]).map_err(|e| corrupt(source, position, e))?;
+            let header = match BatchHeader::parse_v2(&bytes[at..]) {
+                Some(header) => header,
+                None => BatchHeader::parse(&bytes[at..]).map_err(|e| corrupt(source, position, e))?,
+            };
             let Some(entry) = bytes[at..].get(..header.size as usize) else {
                 let short = DecodeError::Truncated { needed: u64::from(header.size), available: (size - at) as u64 };
                 return Err(corrupt(source, position, short));
@@ -313,41 +318,70 @@ impl<'a> Scanner<'a> {
         chunk: &mut Chunk,
     ) -> Result<(), DecodeError> {
         let Chunk { probes, bodies, area, counts, .. } = chunk;
-        let (rules, hasher) = (self.rules, self.hasher);
         let before = probes.len();
-        self.decoder.visit(header, entry, |record| {
-            let mut probe = Probe::default();
-            if record.offset >= rules.end {
-                probe.marks.set(Marks::BEYOND);
-            } else if let Some(key) = record.key {
-                let Place { tag, high } = Place::new(hasher.hash(key));
-                (probe.tag, probe.high) = (tag, high);
-                probe.marks.set(Marks::KEYED);
-                if record.offset < rules.first_dirty {
-                    probe.marks.set(Marks::ASKS);
-                }
-                if record.value.is_none() && tombstones_expired {
-                    probe.marks.set(Marks::EXPIRED);
-                }
-            } else {
-                counts.records_keyless += 1;
+        let mut keyless = 0;
+        let probing = Probing { rules: self.rules, hasher: self.hasher, shelf: self.shelf, tombstones_expired };
+        if header.magic < 2 {
+            for record in self.decoder.records(entry)? {
+                probes.push(probing.probe(&record?, &mut keyless));
             }
-            if record.value.is_none() {
-                probe.marks.set(Marks::NULL);
-            }
-            probes.push(probe);
-            if compressed {
-                // The area stays below the limit of one batch times the entries of a chunk: far below 4 GiB only
-                // if both are sane, so it is checked.
-                let start = u32::try_from(area.len()).map_err(|_| DecodeError::TooLarge { limit: u64::from(u32::MAX) })?;
-                bodies.push(Body { offset: record.offset, timestamp: record.timestamp, start });
-                area.extend_from_slice(record.body);
-            }
-            Ok(())
-        })?;
+        } else {
+            self.decoder.visit(header, entry, |record| {
+                probes.push(probing.probe(record, &mut keyless));
+                if compressed { keep_body(record, bodies, area) } else { Ok(()) }
+            })?;
+        }
         counts.records_read += (probes.len() - before) as u64;
+        counts.records_keyless += keyless;
         Ok(())
     }
+}
+
+/// What the records of one entry are looked at with.
+struct Probing<'a> {
+    rules: &'a Rules,
+    hasher: &'a KeyHasher,
+    shelf: Shelf,
+    tombstones_expired: bool,
+}
+
+impl Probing<'_> {
+    // Inlined into its loops, which then make of a record only what is looked at here.
+    #[inline(always)]
+    fn probe(&self, record: &RecordRef<'_>, keyless: &mut u64) -> Probe {
+        let mut probe = Probe::default();
+        if record.value.is_none() {
+            probe.marks.set(Marks::NULL);
+        }
+        if record.offset >= self.rules.end {
+            probe.marks.set(Marks::BEYOND);
+        } else if let Some(key) = record.key {
+            let place = Place::new(self.hasher.hash(key));
+            // What the decision will look at has the rest of the chunk to come from memory.
+            self.shelf.prefetch(place);
+            (probe.tag, probe.high) = (place.tag, place.high);
+            probe.marks.set(Marks::KEYED);
+            if record.offset < self.rules.first_dirty {
+                probe.marks.set(Marks::ASKS);
+            }
+            if record.value.is_none() && self.tombstones_expired {
+                probe.marks.set(Marks::EXPIRED);
+            }
+        } else {
+            *keyless += 1;
+        }
+        probe
+    }
+}
+
+/// Keeps what it takes to write a record again.
+fn keep_body(record: &RecordRef<'_>, bodies: &mut Vec<Body>, area: &mut Vec<u8>) -> Result<(), DecodeError> {
+    // The area stays below the limit of one batch times the entries of a chunk: far below 4 GiB only if both are sane,
+    // so it is checked.
+    let start = u32::try_from(area.len()).map_err(|_| DecodeError::TooLarge { limit: u64::from(u32::MAX) })?;
+    bodies.push(Body { offset: record.offset, timestamp: record.timestamp, start });
+    area.extend_from_slice(record.body);
+    Ok(())
 }
 
 #[cfg(test)]

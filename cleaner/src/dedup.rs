@@ -6,11 +6,11 @@
 //! used on average: 10.7 bytes a key.
 //!
 //! **How large.** Most logs repeat their keys: a set for as many keys as there are records would be ten times too large,
-//! and slow, since it fits no cache. But a table of tags can't be made larger, as the tags don't say where they would go.
-//! So the set begins with a small table, and where that is full, what it has seen until then tells how many keys there
-//! are likely to be: the next table is made for them. Keys stay in the table that they came into, and each search looks
-//! into all tables. Mostly there are two, and the small one stays in the processor's cache; where the guess was too low
-//! again and again, the next table is so much larger that four are enough for 500 million keys.
+//! and slow, since it fits no cache. So the set begins with a small table, and where that is full, what it has seen until
+//! then tells how many keys there are likely to be: they move into a table for so many. For that, the small table keeps
+//! the place of each key whole; a larger one has only the tags, which don't say where they would go. Where the guess was
+//! too low, keys stay in the table that they came into, a further one takes what comes, and each search looks into all of
+//! them; each further one is so much larger that four are enough for 500 million keys.
 //!
 //! **Two keys that look alike.** Keys are not stored. A key is taken for a duplicate wrongly if its tag equals
 //! that of another key in the buckets that it is searched in. Tags are 64 bits of a hash under a secret, so each
@@ -26,6 +26,7 @@ mod table;
 
 use std::io;
 
+pub(crate) use table::Shelf;
 use table::{Find, Table};
 
 /// Keys that a bucket takes on average when the table is at its capacity.
@@ -35,7 +36,7 @@ pub(crate) const BUCKET_BYTES: u64 = table::BUCKET_BYTES as u64;
 /// How many searches ahead the memory that they need is asked for.
 pub const SEARCHES_AHEAD: usize = 32;
 
-/// The first table of a set that grows: it stays in the processor's cache.
+/// The first table of a set that grows: enough to guess by, and it stays in the processor's cache.
 const FIRST_KEYS: u64 = 64 << 10;
 
 /// A key's place in a [`DedupSet`]: where to look, and what for.
@@ -67,6 +68,8 @@ pub enum NotAdded {
 pub struct DedupSet {
     /// Only the last one takes keys.
     tables: Vec<Table>,
+    /// In a first table that its keys will move out of: the part of their places that is not in it, by word.
+    highs: Vec<u32>,
     len: u64,
     capacity: u64,
     /// Keys that were added or found, to guess by how many there are.
@@ -79,7 +82,7 @@ impl DedupSet {
     /// # Errors
     /// Those of the system, asked for memory.
     pub fn with_capacity(capacity: u64) -> io::Result<Self> {
-        Ok(Self { tables: vec![Table::new(capacity)?], len: 0, capacity, asked: 0 })
+        Ok(Self { tables: vec![Table::new(capacity)?], highs: Vec::new(), len: 0, capacity, asked: 0 })
     }
 
     /// A set for at most `capacity` keys, that begins small.
@@ -88,8 +91,12 @@ impl DedupSet {
     /// Those of the system, asked for memory.
     pub fn growing(capacity: u64) -> io::Result<Self> {
         // A little more than the first table takes is not worth a second one.
-        let first = if capacity <= 4 * FIRST_KEYS { capacity } else { FIRST_KEYS };
-        Ok(Self { tables: vec![Table::new(first)?], len: 0, capacity, asked: 0 })
+        if capacity <= 4 * FIRST_KEYS {
+            return Self::with_capacity(capacity);
+        }
+        let first = Table::new(FIRST_KEYS)?;
+        let highs = vec![0; first.words_len()];
+        Ok(Self { tables: vec![first], highs, len: 0, capacity, asked: 0 })
     }
 
     /// Keys that a set of at most this many bytes can take.
@@ -99,7 +106,7 @@ impl DedupSet {
 
     /// Bytes that it takes.
     pub fn bytes(&self) -> u64 {
-        self.tables.iter().map(|table| table.buckets() * BUCKET_BYTES).sum()
+        self.tables.iter().map(|table| table.buckets() * BUCKET_BYTES).sum::<u64>() + size_of_val(&self.highs[..]) as u64
     }
 
     /// Keys in the set.
@@ -125,7 +132,12 @@ impl DedupSet {
         }
         match last.find(place) {
             Find::Here => return Ok(false),
-            Find::Free(at) if !last.is_full() => last.put(at, place),
+            Find::Free(at) if !last.is_full() => {
+                last.put(at, place);
+                if let Some(high) = self.highs.get_mut(at) {
+                    *high = place.high;
+                }
+            }
             Find::Free(_) | Find::Nowhere => self.add_table(place)?,
         }
         self.len += 1;
@@ -144,17 +156,31 @@ impl DedupSet {
         self.tables.iter().for_each(|table| table.prefetch(place));
     }
 
-    /// A further table, with the key at `place` in it.
+    /// What to ask for ahead of searches, by whoever has not the set at hand.
+    pub(crate) fn shelf(&self) -> Shelf {
+        self.tables.last().map_or_else(Shelf::default, Table::shelf)
+    }
+
+    /// A larger table, with the key at `place` in it.
     #[cold]
     fn add_table(&mut self, place: Place) -> Result<(), NotAdded> {
         if self.is_full() {
             return Err(NotAdded::Full);
         }
-        let likely = likely_keys(self.asked, self.len).saturating_sub(self.len);
+        // What the tables hold that stay as they are.
+        let moves = !self.highs.is_empty();
+        let stay = if moves { 0 } else { self.len };
         let least = self.len << (4 * (self.tables.len() - 1)).min(32);
-        let mut table = Table::new(likely.max(least).min(self.capacity - self.len)).map_err(NotAdded::OutOfMemory)?;
-        let Find::Free(at) = table.find(place) else { return Err(NotAdded::Full) };
-        table.put(at, place);
+        let keys = (likely_keys(self.asked, self.len) - stay.min(self.len)).max(least).min(self.capacity - stay);
+        let mut table = Table::new(keys).map_err(NotAdded::OutOfMemory)?;
+        if moves {
+            let highs = std::mem::take(&mut self.highs);
+            let Some(first) = self.tables.pop() else { return Err(NotAdded::Full) };
+            for (tag, high) in first.tags().zip(highs).filter(|(tag, _)| *tag != 0) {
+                table.add(Place { tag, high });
+            }
+        }
+        table.add(place);
         self.tables.push(table);
         Ok(())
     }

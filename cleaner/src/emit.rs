@@ -1,6 +1,6 @@
 //! From a decided chunk to the bytes that stay of it, straight from the buffer that it was read into.
 
-use keeplog_engine::record::{Attributes, BatchHeader, BatchSpec, BatchWriter, DecodeError, Decoder, EncodeError, write_empty};
+use keeplog_engine::record::{Attributes, BatchHeader, BatchSpec, BatchWriter, DecodeError, Decoder, EncodeError, RecordRef, write_empty};
 use keeplog_engine::{Error, ErrorKind, Result};
 
 use crate::chunk::{Chunk, Entry, Marks, Verdict};
@@ -71,10 +71,14 @@ impl Emitter {
         let mut piece = Piece::default();
         let mut fates = std::mem::take(&mut self.fates);
         fates.clear();
-        fates.extend(chunk.entries.iter().enumerate().map(|(i, entry)| fate(chunk, i, entry, &mut piece)));
         // What is written again can be larger, where compression does worse on less: then this grows.
-        let stays = chunk.entries.iter().zip(&fates).filter(|(_, fate)| **fate != Fate::Gone);
-        piece.bytes.reserve_exact(stays.map(|(entry, _)| entry.size as usize).sum());
+        let mut room = 0;
+        fates.extend(chunk.entries.iter().enumerate().map(|(i, entry)| {
+            let fate = fate(chunk, i, entry, &mut piece);
+            room += if fate == Fate::Gone { 0 } else { entry.size as usize };
+            fate
+        }));
+        piece.bytes.reserve_exact(room);
 
         // Adjacent whole entries are copied as one run, which begins here in the chunk.
         let mut run = 0;
@@ -82,7 +86,9 @@ impl Emitter {
             if *fate == Fate::Whole {
                 continue;
             }
-            piece.bytes.extend_from_slice(&chunk.bytes()[run..entry.start as usize]);
+            if run < entry.start as usize {
+                piece.bytes.extend_from_slice(&chunk.bytes()[run..entry.start as usize]);
+            }
             run = (entry.start + entry.size) as usize;
             match *fate {
                 Fate::Emptied => self.empty(chunk, entry, &mut piece),
@@ -128,7 +134,7 @@ impl Emitter {
         } else {
             let stays = |at: usize| entry.verdict != Verdict::Judge || probes[at].marks.has(Marks::LIVE);
             let (writer, mut begun) = (&mut self.writer, false);
-            self.decoder.visit_some(&header, bytes, stays, |record| {
+            let mut push = |record: &RecordRef<'_>| {
                 if !begun {
                     if entry.is_legacy {
                         spec.base_offset = record.offset;
@@ -137,7 +143,14 @@ impl Emitter {
                     begun = true;
                 }
                 Ok::<_, RebuildError>(writer.push_ref(record)?)
-            })?;
+            };
+            if entry.is_legacy {
+                for (_, record) in self.decoder.records(bytes)?.enumerate().filter(|(at, _)| stays(*at)) {
+                    push(&record?)?;
+                }
+            } else {
+                self.decoder.visit_some(&header, bytes, stays, push)?;
+            }
         }
         self.writer.finish(&mut piece.bytes)?;
         piece.changed = true;

@@ -80,13 +80,15 @@ impl Rules {
 
     /// Whether the batch stays even when all its records are gone: it carries its producer's state, or the last
     /// offset of the range.
+    #[inline]
     pub(crate) fn keeps_empty(&self, header: &BatchHeader) -> bool {
         if header.next_offset() == self.first_uncleanable {
             return true;
         }
-        if !header.has_producer() {
-            return false;
-        }
+        header.has_producer() && self.carries_producer(header)
+    }
+
+    fn carries_producer(&self, header: &BatchHeader) -> bool {
         self.producers.get(&header.producer_id).is_some_and(|last| match last.data_offset {
             Some(offset) => header.last_offset == offset,
             None => header.is_control() && header.producer_epoch == last.epoch,

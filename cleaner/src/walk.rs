@@ -34,16 +34,23 @@ impl Order {
     }
 
     /// Takes the next entry; says what is wrong with its offsets.
+    #[inline]
     pub(crate) fn check(&mut self, header: &BatchHeader) -> Result<(), String> {
         // The first offset of a v0 or v1 wrapper is not known from its header.
-        if header.base_offset < self.next {
-            return Err(format!("offset {} follows, but offsets from {} on are expected", header.base_offset, self.next));
-        }
-        if header.last_offset >= self.limit {
-            return Err(format!("offset {} is not below {}, where the next segment begins", header.last_offset, self.limit));
+        if header.base_offset < self.next || header.last_offset >= self.limit {
+            return Err(self.fault(header.base_offset, header.last_offset));
         }
         self.next = header.next_offset();
         Ok(())
+    }
+
+    #[cold]
+    fn fault(&self, base_offset: u64, last_offset: u64) -> String {
+        if base_offset < self.next {
+            format!("offset {base_offset} follows, but offsets from {} on are expected", self.next)
+        } else {
+            format!("offset {last_offset} is not below {}, where the next segment begins", self.limit)
+        }
     }
 }
 

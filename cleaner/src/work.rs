@@ -17,7 +17,7 @@ use keeplog_engine::sync::{Condvar, Mutex, MutexGuard, PoisonError, on_threads};
 use crate::assemble::{Assembly, Group, Held, Part};
 use crate::chunk::{Chunk, Scanner};
 use crate::decide::decide;
-use crate::dedup::DedupSet;
+use crate::dedup::{DedupSet, Shelf};
 use crate::emit::Emitter;
 use crate::feed::{Feed, Step, Task};
 use crate::options::CleanReport;
@@ -99,6 +99,7 @@ impl Crew<'_> {
         let Task { number, source, bounds, .. } = *task;
         let chunk = &mut hand.chunk;
         let order = Order::new(source.base_offset(), task.next_base);
+        hand.scanner.shelf = *lock(&self.turn.shelf);
         let scanned = self.pass.before(bounds.1 - bounds.0);
         let scanned = scanned.and_then(|()| Ok(hand.scanner.scan(source, &*task.file, bounds, order, chunk)?));
         self.turn.take(number, |decision| {
@@ -109,7 +110,9 @@ impl Crew<'_> {
                 return Err(Halt::Failed(corrupt_order(source, chunk.last_position(), &why)));
             }
             decision.limit = chunk.first_offset;
-            decide(&mut chunk.probes, &mut decision.set).map_err(|why| self.pass.not_added(why))
+            decide(&mut chunk.probes, &mut decision.set).map_err(|why| self.pass.not_added(why))?;
+            *lock(&self.turn.shelf) = decision.set.shelf();
+            Ok(())
         })?;
         match hand.emitter.emit(chunk, source) {
             Ok(piece) => {
@@ -146,6 +149,8 @@ impl Crew<'_> {
 struct Turn {
     decision: Mutex<Decision>,
     advanced: Condvar,
+    /// That of the set, for those whose turn is not yet.
+    shelf: Mutex<Shelf>,
 }
 
 /// What whoever has the turn decides by.
@@ -163,8 +168,9 @@ struct Decision {
 
 impl Turn {
     fn new(set: DedupSet) -> Self {
+        let shelf = Mutex::new(set.shelf());
         let decision = Decision { next: 0, limit: u64::MAX, set, halt: None, is_broken: false };
-        Self { decision: Mutex::new(decision), advanced: Condvar::new() }
+        Self { decision: Mutex::new(decision), advanced: Condvar::new(), shelf }
     }
 
     /// Decides on chunk `number` when its turn comes. `None` if the pass halts, before or here.

@@ -36,20 +36,20 @@ pub(super) fn equal(words: &[[u8; 8]; BUCKET_WORDS], wanted: u64) -> u32 {
     words.iter().enumerate().fold(0, |equal, (i, word)| equal | u32::from(u64::from_ne_bytes(*word) == wanted) << i)
 }
 
-/// Begins to load the cache line that `bytes` start in, so that many waits for memory overlap. Changes nothing that a
-/// program can see.
+/// Begins to load the cache line at `address`, so that many waits for memory overlap. Changes nothing that a program can
+/// see, whatever is there.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-pub(super) fn prefetch<T>(bytes: &T) {
+pub(super) fn prefetch(address: usize) {
     // SAFETY: the instruction is part of every processor of this architecture, reads nothing into the program, and does not
-    // fault whatever the address; this one is even valid.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(bytes).cast()) }
+    // fault whatever the address.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address)) }
 }
 
 /// Where stable Rust has no such instruction, the search itself waits.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
-pub(super) fn prefetch<T>(_: &T) {}
+pub(super) fn prefetch(_: usize) {}
 
 #[cfg(test)]
 mod tests {

@@ -22,6 +22,28 @@ pub(super) enum Find {
     Nowhere,
 }
 
+/// The bucket, of so many, where a search begins. Multiplying and shifting maps the hash evenly onto all of them, whatever
+/// their number.
+#[inline]
+fn home(place: Place, buckets: u32) -> u32 {
+    ((u64::from(place.high) * u64::from(buckets)) >> 32) as u32
+}
+
+/// Where a table is, for those who only ask for its memory ahead of a search that somebody else makes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shelf {
+    address: usize,
+    buckets: u32,
+}
+
+impl Shelf {
+    /// Begins to load what a search for `place` will look at. That the table may be gone by now does no harm.
+    #[inline]
+    pub(crate) fn prefetch(self, place: Place) {
+        cpu::prefetch(self.address.wrapping_add(home(place, self.buckets) as usize * BUCKET_BYTES));
+    }
+}
+
 /// Tags in buckets, as many as the table was made for.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -86,16 +108,35 @@ impl Table {
         self.len += 1;
     }
 
-    #[inline]
-    pub(super) fn prefetch(&self, place: Place) {
-        cpu::prefetch(self.words(self.home(place)));
+    /// Puts a key into it that is not there; there must be room.
+    pub(super) fn add(&mut self, place: Place) {
+        if let Find::Free(at) = self.find(place) {
+            self.put(at, place);
+        }
     }
 
-    /// The bucket where a search begins. Multiplying and shifting maps the hash evenly onto all of them, whatever their
-    /// number.
+    /// Its words, the free ones among them 0.
+    pub(super) fn tags(&self) -> impl Iterator<Item = u64> {
+        self.memory.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word))
+    }
+
+    pub(super) fn words_len(&self) -> usize {
+        self.buckets as usize * BUCKET_WORDS
+    }
+
+    #[inline]
+    pub(super) fn prefetch(&self, place: Place) {
+        self.shelf().prefetch(place);
+    }
+
+    #[inline]
+    pub(super) fn shelf(&self) -> Shelf {
+        Shelf { address: self.memory.as_ptr().addr(), buckets: self.buckets }
+    }
+
     #[inline]
     pub(super) fn home(&self, place: Place) -> u32 {
-        ((u64::from(place.high) * u64::from(self.buckets)) >> 32) as u32
+        home(place, self.buckets)
     }
 
     /// The words of a bucket.

@@ -40,7 +40,7 @@ impl Decoder {
         Ok(Records { cursor: Cursor::new(&header, data)?, header, data })
     }
 
-    /// Calls `visit` with each record of `entry`, whose header is `header`, in order: the records and the checks of
+    /// Calls `visit` with each record of `entry`, a v2 batch whose header is `header`, in order: the records and the checks of
     /// [`Decoder::records`], for those who have the header already and leave no record out. Ends at the first error, its own
     /// or the visitor's.
     #[inline]
@@ -53,8 +53,8 @@ impl Decoder {
         self.visit_some(header, entry, |_| true, visit)
     }
 
-    /// As [`Decoder::visit`], but only of the records that are `wanted`, by their place in the entry; in v2 the others are
-    /// passed over without a look into them.
+    /// As [`Decoder::visit`], but only of the records that are `wanted`, by their place in the entry; the others are passed
+    /// over without a look into them.
     #[inline]
     pub fn visit_some<E: From<DecodeError>>(
         &mut self,
@@ -63,15 +63,10 @@ impl Decoder {
         wanted: impl Fn(usize) -> bool,
         mut visit: impl FnMut(&RecordRef<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        if header.magic < 2 || header.size as usize != entry.len() {
-            for (place, record) in self.records(entry)?.enumerate() {
-                let record = record?;
-                if wanted(place) {
-                    visit(&record)?;
-                }
-            }
-            return Ok(());
+        if header.magic < 2 {
+            return Err(DecodeError::Magic(header.magic).into());
         }
+        check_size(header, entry)?;
         let area = match self.decompress(header, entry)? {
             Place::Entry => plain_area(header, entry),
             Place::Output => self.output.filled(),
@@ -117,7 +112,13 @@ impl Decoder {
         }
     }
 
+    #[inline]
     fn decompress(&mut self, header: &BatchHeader, entry: &[u8]) -> Result<Place, DecodeError> {
+        // Most are not, and pay for nothing here.
+        if header.magic == 2 && header.codec() == Ok(Codec::None) { Ok(Place::Entry) } else { self.decompress_some(header, entry) }
+    }
+
+    fn decompress_some(&mut self, header: &BatchHeader, entry: &[u8]) -> Result<Place, DecodeError> {
         let codec = header.codec()?;
         let compressed = match header.magic {
             _ if codec == Codec::None => return Ok(Place::Entry),
@@ -158,6 +159,12 @@ enum Place {
 /// The header of an entry that is there as a whole, with nothing behind it.
 fn whole_entry(entry: &[u8]) -> Result<BatchHeader, DecodeError> {
     let header = BatchHeader::parse(entry)?;
+    check_size(&header, entry)?;
+    Ok(header)
+}
+
+#[inline]
+fn check_size(header: &BatchHeader, entry: &[u8]) -> Result<(), DecodeError> {
     let (needed, available) = (u64::from(header.size), entry.len() as u64);
     if available < needed {
         return Err(DecodeError::Truncated { needed, available });
@@ -165,7 +172,7 @@ fn whole_entry(entry: &[u8]) -> Result<BatchHeader, DecodeError> {
     if available > needed {
         return Err(DecodeError::LeftOver(available - needed));
     }
-    Ok(header)
+    Ok(())
 }
 
 /// The records of an uncompressed entry: what follows the header in v2, the whole message before.

@@ -3,6 +3,7 @@
 //! No I/O here, and no panic on any bytes: what comes from outside gives a [`DecodeError`]. An *entry* is one
 //! unit of a `.log` file: a v2 batch, or a v0/v1 message (perhaps the compressed wrapper of several).
 
+mod checksum;
 mod codec;
 mod control;
 mod decode;

@@ -76,10 +76,8 @@ impl<'a> Reader<'a> {
     #[inline(always)]
     pub(super) fn nullable(&mut self) -> Option<Option<&'a [u8]>> {
         let len = self.varint()?;
-        match usize::try_from(len) {
-            Ok(len) => self.take(len).map(Some),
-            Err(_) => Some(None),
-        }
+        let bytes = self.take(len.max(0).cast_unsigned() as usize)?;
+        Some((len >= 0).then_some(bytes))
     }
 
     fn long_group(&mut self, bytes_max: usize) -> Option<u64> {

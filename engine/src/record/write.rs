@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::checksum::crc32c;
 use super::codec::Compressor;
 use super::types::{Header, RecordRef};
 use super::varint;
@@ -324,7 +325,7 @@ fn seal(mut header: BatchHeader, batch: &mut [u8]) -> BatchHeader {
 
 /// Sets the checksum of a whole v2 batch to that of its bytes.
 pub(super) fn write_crc(batch: &mut [u8]) -> u32 {
-    let crc = crc32c::crc32c(&batch[CRC_START..]);
+    let crc = crc32c(&batch[CRC_START..]);
     batch[CRC_POSITION..CRC_START].copy_from_slice(&crc.to_be_bytes());
     crc
 }
