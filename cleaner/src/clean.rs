@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use keeplog_engine::storage::{File, OpenMode, Storage, read_full_at};
-use keeplog_engine::sync::Mutex;
-use keeplog_engine::{Error, ErrorKind, Log, OutputSegment, Result, Rewrite, SealedOutput, Segment};
+use keeplog_engine::sync::{Mutex, on_threads};
+use keeplog_engine::{Error, ErrorKind, Log, OutputSegment, Replaced, Result, Rewrite, SealedOutput, Segment};
 use keeplog_index::{AbortedTxn, TxnIndex};
 
 use crate::options::{CleanOptions, CleanOutcome, CleanReport, Watch};
@@ -52,9 +52,13 @@ pub fn clean(log: &Log, options: &CleanOptions, watch: &dyn Watch) -> Result<Cle
     let began = log.storage().monotonic();
     let mut approach = Approach::default();
     loop {
-        match attempt(log, options, watch, approach)? {
+        let (ran, replaced) = attempt(log, options, watch, approach)?;
+        match ran {
             Ran::Done(report) => {
                 let seconds = log.storage().monotonic().saturating_sub(began).as_secs_f64();
+                if let Some(replaced) = replaced {
+                    on_threads(options.threads, || replaced.remove());
+                }
                 return Ok(CleanReport { seconds, ..report });
             }
             // There are two things to learn, and each is learned once.
@@ -63,11 +67,11 @@ pub fn clean(log: &Log, options: &CleanOptions, watch: &dyn Watch) -> Result<Cle
     }
 }
 
-fn attempt(log: &Log, options: &CleanOptions, watch: &dyn Watch, approach: Approach) -> Result<Ran> {
+fn attempt(log: &Log, options: &CleanOptions, watch: &dyn Watch, approach: Approach) -> Result<(Ran, Option<Replaced>)> {
     if options.dry_run {
         let segments = log.segments();
         let from = segments.position_of(log.start_offset());
-        return attempt_on(log, &segments.all()[from..], options, watch, approach, &NoTarget);
+        return Ok((attempt_on(log, &segments.all()[from..], options, watch, approach, &NoTarget)?, None));
     }
     let rewrite = log.begin_rewrite()?;
     // From here on no truncation comes in between.
@@ -84,10 +88,9 @@ fn attempt(log: &Log, options: &CleanOptions, watch: &dyn Watch, approach: Appro
     let target = RewriteTarget { log, rewrite, from, written: Mutex::default(), synced: Mutex::default() };
     let ran = attempt_on(log, &segments.all()[from..], &options, watch, approach, &target)?;
     drop(segments);
-    if matches!(&ran, Ran::Done(report) if report.outcome == CleanOutcome::Cleaned) {
-        target.commit()?;
-    }
-    Ok(ran)
+    let is_done = matches!(&ran, Ran::Done(report) if report.outcome == CleanOutcome::Cleaned);
+    let replaced = if is_done { Some(target.commit()?) } else { None };
+    Ok((ran, replaced))
 }
 
 fn attempt_on(
@@ -213,8 +216,8 @@ impl RewriteTarget<'_> {
         Ok(())
     }
 
-    /// Puts all outputs in the place of their sources.
-    fn commit(self) -> Result<()> {
+    /// Puts all outputs in the place of their sources, whose files are left to be removed.
+    fn commit(self) -> Result<Replaced> {
         self.sync(std::mem::take(&mut *lock(&self.written)))?;
         let Self { log, mut rewrite, from, synced, .. } = self;
         // A record goes because a newer one is there: that one must outlast a crash too. Until its own segment is
@@ -232,7 +235,7 @@ impl RewriteTarget<'_> {
             let group: Vec<_> = segments[from..][sources].iter_mut().filter_map(Option::take).collect();
             rewrite.swap(&group, outputs)?;
         }
-        Ok(())
+        Ok(rewrite.finish())
     }
 }
 

@@ -3,7 +3,7 @@
 use keeplog_engine::record::{Attributes, BatchHeader, BatchSpec, BatchWriter, DecodeError, Decoder, EncodeError, RecordRef, write_empty};
 use keeplog_engine::{Error, ErrorKind, Result};
 
-use crate::chunk::{Chunk, Entry, Marks, Verdict};
+use crate::chunk::{Chunk, Entry, Marks, Traits, Verdict};
 use crate::source::Source;
 use crate::walk::{OP, corrupt};
 
@@ -126,17 +126,17 @@ impl Emitter {
             spec.delete_horizon_ms = Some(self.new_horizon_ms);
         }
         let probes = chunk.probes_of(i);
-        if let Some(first) = entry.bodies.filter(|_| entry.verdict == Verdict::Judge) {
+        if entry.verdict == Verdict::Judge && entry.traits.has(Traits::COMPRESSED) {
             self.writer.begin(spec);
             for (at, _) in probes.iter().enumerate().filter(|(_, probe)| probe.marks.has(Marks::LIVE)) {
-                self.writer.push_ref(&chunk.body(first, at))?;
+                self.writer.push_ref(&chunk.body(entry.bodies, at))?;
             }
         } else {
             let stays = |at: usize| entry.verdict != Verdict::Judge || probes[at].marks.has(Marks::LIVE);
             let (writer, mut begun) = (&mut self.writer, false);
             let mut push = |record: &RecordRef<'_>| {
                 if !begun {
-                    if entry.is_legacy {
+                    if entry.traits.has(Traits::LEGACY) {
                         spec.base_offset = record.offset;
                     }
                     writer.begin(spec);
@@ -144,7 +144,7 @@ impl Emitter {
                 }
                 Ok::<_, RebuildError>(writer.push_ref(record)?)
             };
-            if entry.is_legacy {
+            if entry.traits.has(Traits::LEGACY) {
                 for (_, record) in self.decoder.records(bytes)?.enumerate().filter(|(at, _)| stays(*at)) {
                     push(&record?)?;
                 }
@@ -160,7 +160,7 @@ impl Emitter {
 
 /// Decides entry `i` from the marks of its records, and counts them.
 fn fate(chunk: &Chunk, i: usize, entry: &Entry, piece: &mut Piece) -> Fate {
-    let without_records = if entry.keeps_empty { Fate::Emptied } else { Fate::Gone };
+    let without_records = if entry.traits.has(Traits::KEEPS_EMPTY) { Fate::Emptied } else { Fate::Gone };
     match entry.verdict {
         Verdict::Drop => return without_records,
         Verdict::Keep | Verdict::Stamp => {
@@ -178,10 +178,10 @@ fn fate(chunk: &Chunk, i: usize, entry: &Entry, piece: &mut Piece) -> Fate {
     }
     piece.records += live as u64;
     piece.tombstones += null as u64;
-    let stamp = null > 0 && !entry.has_horizon;
+    let stamp = null > 0 && !entry.traits.has(Traits::HAS_HORIZON);
     match live {
         0 => without_records,
-        _ if live == probes.len() && !stamp && !entry.is_legacy => Fate::Whole,
+        _ if live == probes.len() && !stamp && !entry.traits.has(Traits::LEGACY) => Fate::Whole,
         _ => Fate::Rebuilt { stamp },
     }
 }

@@ -92,8 +92,9 @@ fn fill(chunk: &Chunk, range: DirtyRange, set: &mut DedupSet, end: &mut u64) -> 
             set.insert(probe.place())?;
             last_put = Some(record);
         }
-        if entry.next_offset > range.first_dirty {
-            *end = entry.next_offset;
+        let next_offset = chunk.next_offset_of(entry);
+        if next_offset > range.first_dirty {
+            *end = next_offset;
         }
     }
     Ok(None)

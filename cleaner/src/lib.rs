@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! plan        range, groups of segments that become one, what stays whatever its key    plan, end
-//! chunk       a piece of a segment: read, checksums verified, decoded, keys hashed      cuts, feed, chunk, hash
+//! scan        a chunk of a segment: read, checksums verified, decoded, keys hashed      cuts, feed, scan, hash
 //! decide      newest to oldest, records in reverse: a key seen before is dead           work, decide, dedup
 //! emit        whole batches verbatim, dead ones not at all, mixed ones written again    emit
 //! write       what stays of a group of segments, oldest first                           assemble, output
@@ -52,6 +52,7 @@ mod output;
 mod pass;
 mod plan;
 mod progress;
+mod scan;
 pub mod schedule;
 mod source;
 mod transactions;

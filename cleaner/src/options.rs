@@ -240,7 +240,7 @@ pub struct CleanReport {
     pub map_size: u64,
     /// Bytes of the dedup set.
     pub map_bytes: u64,
-    /// How long it took.
+    /// How long it took, until all outputs were in place and on stable storage. Removing what they replace comes after that.
     pub seconds: f64,
 }
 

@@ -5,7 +5,6 @@ use std::ops::Range;
 use keeplog_engine::{Error, Result};
 use keeplog_index::AbortedTxn;
 
-use crate::chunk::Scanner;
 use crate::cuts::{Cutter, Trust};
 use crate::dedup::{DedupSet, NotAdded};
 use crate::end::{keys_bound, pass_end};
@@ -13,6 +12,7 @@ use crate::hash::KeyHasher;
 use crate::options::{CleanOptions, CleanOutcome, CleanReport, Watch};
 use crate::plan::{DirtyRange, Joints, Rules};
 use crate::progress::Pace;
+use crate::scan::Scanner;
 use crate::source::LogView;
 use crate::transactions::LazyTransactions;
 use crate::walk::OP;

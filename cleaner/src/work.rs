@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! feed    the next chunk, for whoever asks         Feed
-//! scan    any number of chunks at a time           chunk
+//! scan    any number of chunks at a time           scan
 //! turn    one chunk after the other                Turn
 //! emit    any number of chunks at a time           emit
 //! write   by whoever completes a group             assemble, output
@@ -15,7 +15,7 @@
 use keeplog_engine::sync::{Condvar, Mutex, MutexGuard, PoisonError, on_threads};
 
 use crate::assemble::{Assembly, Group, Held, Part};
-use crate::chunk::{Chunk, Scanner};
+use crate::chunk::Chunk;
 use crate::decide::decide;
 use crate::dedup::{DedupSet, Shelf};
 use crate::emit::Emitter;
@@ -23,6 +23,7 @@ use crate::feed::{Feed, Step, Task};
 use crate::options::CleanReport;
 use crate::pass::{Halt, Pass};
 use crate::plan::Joints;
+use crate::scan::Scanner;
 use crate::walk::{Order, corrupt_order};
 
 /// Cleans the first `sources` segments of the log by the keys of `set` and those that come into it, and joins them as

@@ -25,7 +25,9 @@ pub mod sync;
 pub use config::{CleanupPolicy, Durability, LogOptions, RecoveryMode, SEGMENT_BYTES_MIN};
 pub use data_dir::DataDir;
 pub use error::{Error, ErrorKind, Result};
-pub use log::{Appended, Batches, Log, OutputSegment, Records, RetentionReport, Rewrite, SealedOutput, StoredBatch, TransactionEnd};
+pub use log::{
+    Appended, Batches, Log, OutputSegment, Records, Replaced, RetentionReport, Rewrite, SealedOutput, StoredBatch, TransactionEnd,
+};
 pub use names::TopicPartition;
 pub use producers::{ActiveProducer, snapshot};
 pub use recovery::{Cut, Damage, Rebuilt, RecoveryReport};

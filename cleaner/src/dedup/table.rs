@@ -22,6 +22,9 @@ pub(super) enum Find {
     Nowhere,
 }
 
+/// The size, and the alignment, of a large page.
+const LARGE_PAGE_BYTES: usize = 2 << 20;
+
 /// The bucket, of so many, where a search begins. Multiplying and shifting maps the hash evenly onto all of them, whatever
 /// their number.
 #[inline]
@@ -47,8 +50,9 @@ impl Shelf {
 /// Tags in buckets, as many as the table was made for.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Starts at a page, and so at a cache line.
     memory: MmapMut,
+    /// Where in `memory` it starts: at a large page, if it is larger than one, and in any case at a cache line.
+    start: usize,
     buckets: u32,
     len: u64,
     capacity: u64,
@@ -61,12 +65,18 @@ impl Table {
         let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
         let buckets = u32::try_from(buckets).map_err(|_| too_large())?;
         let bytes = usize::try_from(u64::from(buckets) * BUCKET_BYTES as u64).map_err(|_| too_large())?;
-        let memory = MmapMut::map_anon(bytes)?;
+        if bytes < LARGE_PAGE_BYTES {
+            return Ok(Self { memory: MmapMut::map_anon(bytes)?, start: 0, buckets, len: 0, capacity: keys });
+        }
         // Every search goes to another page: with large ones the processor finds most of them itself. Where the system has
-        // none, small ones do.
+        // none, small ones do. It gives large ones only where a whole one fits, so some addresses are left unused on both
+        // sides; they take no memory.
+        let room = bytes.checked_next_multiple_of(LARGE_PAGE_BYTES).and_then(|room| room.checked_add(LARGE_PAGE_BYTES));
+        let memory = MmapMut::map_anon(room.ok_or_else(too_large)?)?;
         #[cfg(target_os = "linux")]
         let _ = memory.advise(Advice::HugePage);
-        Ok(Self { memory, buckets, len: 0, capacity: keys })
+        let start = memory.as_ptr().align_offset(LARGE_PAGE_BYTES);
+        Ok(Self { memory, start, buckets, len: 0, capacity: keys })
     }
 
     pub(super) fn buckets(&self) -> u64 {
@@ -104,7 +114,8 @@ impl Table {
     /// Puts the key at `place` into the word that [`Table::find`] found for it.
     #[inline]
     pub(super) fn put(&mut self, at: usize, place: Place) {
-        self.memory.as_chunks_mut().0[at] = place.tag.to_ne_bytes();
+        let start = self.start;
+        self.memory[start..].as_chunks_mut().0[at] = place.tag.to_ne_bytes();
         self.len += 1;
     }
 
@@ -117,7 +128,7 @@ impl Table {
 
     /// Its words, the free ones among them 0.
     pub(super) fn tags(&self) -> impl Iterator<Item = u64> {
-        self.memory.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word))
+        self.memory[self.start..].as_chunks().0.iter().take(self.words_len()).map(|word| u64::from_ne_bytes(*word))
     }
 
     pub(super) fn words_len(&self) -> usize {
@@ -131,7 +142,7 @@ impl Table {
 
     #[inline]
     pub(super) fn shelf(&self) -> Shelf {
-        Shelf { address: self.memory.as_ptr().addr(), buckets: self.buckets }
+        Shelf { address: self.memory[self.start..].as_ptr().addr(), buckets: self.buckets }
     }
 
     #[inline]
@@ -142,6 +153,6 @@ impl Table {
     /// The words of a bucket.
     #[inline]
     pub(super) fn words(&self, bucket: u32) -> &[[u8; 8]; BUCKET_WORDS] {
-        &self.memory.as_chunks().0.as_chunks().0[bucket as usize]
+        &self.memory[self.start..].as_chunks().0.as_chunks().0[bucket as usize]
     }
 }

@@ -19,7 +19,7 @@ pub(crate) use append::marker_of;
 pub use append::{Appended, TransactionEnd};
 pub use iter::{Batches, Records, StoredBatch};
 pub use retention::RetentionReport;
-pub use rewrite::{OutputSegment, Rewrite, SealedOutput};
+pub use rewrite::{OutputSegment, Replaced, Rewrite, SealedOutput};
 
 use crate::checkpoint::LeaderEpochs;
 use crate::config::LogOptions;

@@ -23,9 +23,10 @@ use crate::names::{FileKind, FileState};
 use crate::planted::{Defect, is_planted};
 use crate::record::BatchHeader;
 use crate::recovery;
-use crate::segment::{IndexBuilder, SEGMENT_FILES, SealedFacts, Segment, write_index_files};
+use crate::segment::{IndexBuilder, Place, SEGMENT_FILES, SealedFacts, Segment, write_index_files};
 use crate::segment_set::SegmentSet;
 use crate::storage::{File, OpenMode, write_all_at};
+use crate::sync::{Mutex, PoisonError};
 use crate::{Error, ErrorKind, Result};
 
 /// The right to replace sealed segments of a log; one at a time. Dropped, it removes what is unfinished.
@@ -35,6 +36,27 @@ pub struct Rewrite {
     sources: Arc<SegmentSet>,
 }
 
+/// Files of segments that a rewrite has replaced and that nobody reads any more.
+///
+/// Removing a large file takes its time with the device. So it is done when the rewrite is over, which holds up
+/// truncations and a close. Files that are not removed here are by the next rewrite, or when the log is opened again.
+#[derive(Debug)]
+pub struct Replaced {
+    place: Place,
+    files: Mutex<Vec<PathBuf>>,
+}
+
+impl Replaced {
+    /// Removes them. Several threads may do so at a time.
+    pub fn remove(&self) {
+        loop {
+            let next = self.files.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Some(path) = next else { return };
+            self.place.remove_replaced(path);
+        }
+    }
+}
+
 /// An output being written.
 #[derive(Debug)]
 pub struct OutputSegment {
@@ -42,10 +64,16 @@ pub struct OutputSegment {
     base_offset: u64,
     path: PathBuf,
     file: Arc<dyn File>,
+    /// With what is pending.
     size: u64,
+    /// Not written yet: small pieces are written together.
+    pending: Vec<u8>,
     last_offset: Option<u64>,
     indexes: IndexBuilder,
 }
+
+/// An output is written in pieces of about this many bytes.
+const WRITE_BYTES: usize = 256 << 10;
 
 /// A finished output, under its `.cleaned` names.
 #[derive(Debug)]
@@ -94,6 +122,7 @@ impl Log {
         // Once more, now that it can't be closed any more.
         self.inner.check_writable("rewrite segments of")?;
         recovery::purge_leftovers(&self.inner.place)?;
+        self.inner.place.gather();
         Ok(rewrite)
     }
 
@@ -118,6 +147,14 @@ impl Rewrite {
         std::mem::replace(&mut self.sources, rest).all().to_vec()
     }
 
+    /// Ends the rewrite. Gives the files of the segments that were swapped, as far as nobody reads them any more.
+    #[must_use]
+    pub fn finish(self) -> Replaced {
+        let place = self.log.inner.place.clone();
+        let files = Mutex::new(place.gathered());
+        Replaced { place, files }
+    }
+
     /// Whether somebody (a truncation, a close) waits for this rewrite to be dropped.
     #[must_use]
     pub fn is_unwanted(&self) -> bool {
@@ -130,7 +167,7 @@ impl Rewrite {
         let path = inner.place.path(base_offset, FileKind::Log, FileState::Cleaned);
         let file = inner.place.storage.open(&path, OpenMode::CreateNew).map_err(|e| Error::io("create", &path, e))?;
         let indexes = IndexBuilder::new(base_offset, inner.options.index_interval_bytes, inner.options.segment_index_bytes);
-        Ok(OutputSegment { log: self.log.clone(), base_offset, path, file, size: 0, last_offset: None, indexes })
+        Ok(OutputSegment { log: self.log.clone(), base_offset, path, file, size: 0, pending: Vec::new(), last_offset: None, indexes })
     }
 
     /// Puts `outputs` in the place of `sources` (adjacent sealed segments, ascending; the first output has the base offset
@@ -168,6 +205,8 @@ impl Rewrite {
 
 impl Drop for Rewrite {
     fn drop(&mut self) {
+        let place = &self.log.inner.place;
+        place.gathered().into_iter().for_each(|path| place.remove_replaced(path));
         // After a failure some files may be `.swap` already: only with the rest of them does the next open know what to do.
         if self.log.inner.failure.get().is_none()
             && let Err(error) = recovery::purge_cleaned(&self.log.inner.place)
@@ -198,9 +237,25 @@ impl OutputSegment {
             self.last_offset = Some(header.last_offset);
             position += header.size as usize;
         }
-        write_all_at(&*self.file, entries, self.size).map_err(|e| Error::io("write to", &self.path, e))?;
         self.size += entries.len() as u64;
+        if self.pending.is_empty() && entries.len() >= WRITE_BYTES {
+            return self.write(entries);
+        }
+        self.pending.extend_from_slice(entries);
+        if self.pending.len() >= WRITE_BYTES { self.write_pending() } else { Ok(()) }
+    }
+
+    fn write_pending(&mut self) -> Result<()> {
+        let mut pending = std::mem::take(&mut self.pending);
+        self.write(&pending)?;
+        pending.clear();
+        self.pending = pending;
         Ok(())
+    }
+
+    /// Writes `last`, which ends where the output ends so far.
+    fn write(&self, last: &[u8]) -> Result<()> {
+        write_all_at(&*self.file, last, self.size - last.len() as u64).map_err(|e| Error::io("write to", &self.path, e))
     }
 
     /// Adds an aborted transaction whose marker is in this output, in order of markers.
@@ -208,7 +263,7 @@ impl OutputSegment {
         self.indexes.aborted(txn).map_err(|e| Error::invalid("write the transaction index of", e.to_string()).at(&self.path))
     }
 
-    /// Bytes written so far.
+    /// Bytes added so far.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.size
@@ -217,6 +272,7 @@ impl OutputSegment {
     /// Finishes the output: indexes at their exact length, modification time `modified_ms` (which stands for the age of
     /// records without timestamps). Its bytes are on their way to stable storage; [`SealedOutput::sync`] waits for them.
     pub fn seal(mut self, modified_ms: i64) -> Result<SealedOutput> {
+        self.write_pending()?;
         let place = &self.log.inner.place;
         self.indexes.close().map_err(|e| Error::invalid("close the time index of", e.to_string()).at(&self.path))?;
         let mut files = write_index_files(place, self.base_offset, FileState::Cleaned, &self.indexes)?;

@@ -19,7 +19,7 @@ use crate::names::{FileKind, FileName, FileState};
 use crate::scan::{EntryScanner, ScanCause, ScanError};
 use crate::storage::{File, OpenMode, Storage, read_exact_at};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use crate::{Error, ErrorKind, Result};
 
 /// Bytes read first to see whether an index entry leads to a batch; a larger batch is read whole.
@@ -35,11 +35,13 @@ pub(crate) struct Place {
     pub(crate) dir: Arc<Path>,
     /// The log was closed: from then on its names may stand for what another life of it, or another log, has put there.
     over: Arc<AtomicBool>,
+    /// While a rewrite is under way: files that it has made superfluous. They are removed when it is over.
+    superfluous: Arc<Mutex<Option<Vec<PathBuf>>>>,
 }
 
 impl Place {
     pub(crate) fn new(storage: Arc<dyn Storage>, dir: Arc<Path>) -> Self {
-        Self { storage, dir, over: Arc::default() }
+        Self { storage, dir, over: Arc::default(), superfluous: Arc::default() }
     }
 
     /// From here on nothing is opened by its name any more.
@@ -86,6 +88,31 @@ impl Place {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", path, e)),
             _ => Ok(()),
         }
+    }
+
+    /// From here on [`Place::remove_replaced`] only gathers.
+    pub(crate) fn gather(&self) {
+        self.superfluous().get_or_insert_default();
+    }
+
+    /// What was gathered. From here on nothing is gathered any more.
+    pub(crate) fn gathered(&self) -> Vec<PathBuf> {
+        self.superfluous().take().unwrap_or_default()
+    }
+
+    /// Removes a file of a replaced segment, now or when that is to be done.
+    pub(crate) fn remove_replaced(&self, path: PathBuf) {
+        match &mut *self.superfluous() {
+            Some(gathered) => return gathered.push(path),
+            None => {}
+        }
+        if let Err(error) = self.remove(&path) {
+            tracing::warn!(%error, "a replaced segment's file stays until the next pass, or until the log is opened again");
+        }
+    }
+
+    fn superfluous(&self) -> MutexGuard<'_, Option<Vec<PathBuf>>> {
+        self.superfluous.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Renames a file of a segment; a file that is not there (an index that was never made) is skipped.
@@ -381,10 +408,7 @@ impl Drop for Segment {
     fn drop(&mut self) {
         if *self.retired.get_mut() {
             for kind in SEGMENT_FILES {
-                let path = self.place.path(self.base_offset, kind, FileState::Deleted);
-                if let Err(error) = self.place.remove(&path) {
-                    tracing::warn!(%error, "a replaced segment's file stays until the next pass, or until the log is opened again");
-                }
+                self.place.remove_replaced(self.place.path(self.base_offset, kind, FileState::Deleted));
             }
         }
     }

@@ -1,0 +1,224 @@
+//! How a chunk is filled: read, verified, decoded and hashed. Needs nothing that depends on newer chunks, so any number of
+//! chunks may be at this stage at once.
+//!
+//! There are two loops, the one over headers and checksums, the other over records and keys: small ones that a processor
+//! has several turns of under way at the same time. What they go over is in its cache.
+
+use keeplog_engine::planted::{Defect, is_planted};
+use keeplog_engine::record::{BatchHeader, Codec, DecodeError, Decoder, RecordRef};
+use keeplog_engine::storage::{File, read_exact_at};
+use keeplog_engine::{Error, Result};
+
+use crate::chunk::{Body, Chunk, Entry, Marks, Probe, Traits, Verdict};
+use crate::dedup::{Place, Shelf};
+use crate::hash::KeyHasher;
+use crate::plan::Rules;
+use crate::source::Source;
+use crate::transactions::LazyTransactions;
+use crate::walk::{OP, Order, corrupt, corrupt_order};
+
+/// Fills chunks. One for each thread that does so.
+pub(crate) struct Scanner<'a> {
+    rules: &'a Rules,
+    transactions: &'a LazyTransactions<'a>,
+    hasher: &'a KeyHasher,
+    decoder: Decoder,
+    /// Where the decision will look for the keys, as far as that is known beforehand.
+    pub(crate) shelf: Shelf,
+}
+
+impl<'a> Scanner<'a> {
+    /// A scanner for a pass by `rules`.
+    pub(crate) fn new(rules: &'a Rules, transactions: &'a LazyTransactions<'a>, hasher: &'a KeyHasher, batch_bytes_max: usize) -> Self {
+        Self { rules, transactions, hasher, decoder: Decoder::new(batch_bytes_max), shelf: Shelf::default() }
+    }
+
+    /// Reads the bytes from `start` to `end` of `source` into `chunk`: whole entries, sound in every byte, of
+    /// offsets in `order`.
+    pub(crate) fn scan(
+        &mut self,
+        source: &dyn Source,
+        file: &dyn File,
+        (start, end): (u32, u32),
+        order: Order,
+        chunk: &mut Chunk,
+    ) -> Result<()> {
+        chunk.begin(start, (end - start) as usize);
+        let pad = chunk.pad;
+        read_exact_at(file, &mut chunk.buffer[pad..], u64::from(start))
+            .map_err(|e| Error::io(OP, source.path(), e).position_at(u64::from(start)))?;
+        self.entries(source, order, chunk)?;
+        self.records(source, chunk)
+    }
+
+    /// Offset of record `record` of an entry that was scanned.
+    pub(crate) fn offset_of(&mut self, chunk: &Chunk, entry: &Entry, record: usize) -> Result<u64, DecodeError> {
+        let found = self.decoder.records(chunk.entry_bytes(entry))?.nth(record);
+        // invariant: it was counted a moment ago, from the same bytes.
+        found.unwrap_or(Err(DecodeError::LeftOver(0))).map(|record| record.offset)
+    }
+
+    /// The entries of the chunk that was read: where they are, that they are sound, and what becomes of their records.
+    fn entries(&self, source: &dyn Source, mut order: Order, chunk: &mut Chunk) -> Result<()> {
+        let Chunk { buffer, pad, position, entries, first_offset, next_offset, .. } = chunk;
+        let bytes = &buffer[*pad..];
+        let legacy_expired = !self.rules.keeps_legacy_tombstones(source.modified_ms());
+        let mut at = 0;
+        while at < bytes.len() {
+            let (rest, position) = (&bytes[at..], *position + at as u32);
+            let header = match BatchHeader::parse_v2(rest) {
+                Some(header) => header,
+                None => BatchHeader::parse(rest).map_err(|e| corrupt(source, position, e))?,
+            };
+            let Some(entry) = rest.get(..header.size as usize) else {
+                let short = DecodeError::Truncated { needed: u64::from(header.size), available: rest.len() as u64 };
+                return Err(corrupt(source, position, short));
+            };
+            header.verify_crc(entry).map_err(|e| corrupt(source, position, e))?;
+            order.check(&header).map_err(|detail| corrupt_order(source, position, &detail))?;
+            if at == 0 {
+                *first_offset = header.base_offset;
+            }
+            *next_offset = header.next_offset();
+            let verdict = self.verdict(&header)?;
+            let traits = self.traits(&header, legacy_expired);
+            entries.push(Entry { start: at as u32, size: header.size, probes: 0, bodies: 0, verdict, traits });
+            at += entry.len();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn traits(&self, header: &BatchHeader, legacy_expired: bool) -> Traits {
+        let horizon = header.delete_horizon_ms();
+        let expired = match horizon {
+            _ if header.magic < 2 => legacy_expired,
+            Some(horizon) => horizon <= self.rules.now_ms,
+            None => is_planted(Defect::DropTombstonesEarly),
+        };
+        Traits::default()
+            .with(Traits::KEEPS_EMPTY, self.rules.keeps_empty(header))
+            .with(Traits::HAS_HORIZON, horizon.is_some())
+            .with(Traits::LEGACY, header.magic < 2)
+            .with(Traits::COMPRESSED, header.magic == 2 && header.codec() != Ok(Codec::None))
+            .with(Traits::TOMBSTONES_EXPIRED, expired)
+    }
+
+    #[inline]
+    fn verdict(&self, header: &BatchHeader) -> Result<Verdict> {
+        if header.is_control() || header.is_transactional() { self.verdict_in_transaction(header) } else { Ok(Verdict::Judge) }
+    }
+
+    fn verdict_in_transaction(&self, header: &BatchHeader) -> Result<Verdict> {
+        if header.is_control() {
+            if header.count == 0 {
+                return Ok(Verdict::Drop);
+            }
+            if !self.transactions.get()?.is_discardable(header.base_offset) {
+                return Ok(Verdict::Keep);
+            }
+            return Ok(match header.delete_horizon_ms() {
+                None => Verdict::Stamp,
+                Some(horizon) if horizon <= self.rules.now_ms => Verdict::Drop,
+                Some(_) => Verdict::Keep,
+            });
+        }
+        Ok(if self.transactions.get()?.is_aborted(header) { Verdict::Drop } else { Verdict::Judge })
+    }
+
+    /// The records of the entries that are judged by their keys, and how many there are in the others.
+    fn records(&mut self, source: &dyn Source, chunk: &mut Chunk) -> Result<()> {
+        let Chunk { buffer, pad, position, entries, probes, bodies, area, counts, .. } = chunk;
+        let bytes = &buffer[*pad..];
+        for entry in entries {
+            (entry.probes, entry.bodies) = (probes.len() as u32, bodies.len() as u32);
+            let own = &bytes[entry.start as usize..][..entry.size as usize];
+            let done = match entry.verdict {
+                Verdict::Judge => self.judge(entry.traits, own, probes, bodies, area),
+                // Dropped unread, unless its header stays.
+                Verdict::Drop if !entry.traits.has(Traits::KEEPS_EMPTY) => Ok(()),
+                _ => BatchHeader::parse(own).map(|header| counts.records_read += header.count.max(0) as u64),
+            };
+            done.map_err(|e| corrupt(source, *position + entry.start, e))?;
+        }
+        counts.records_read += probes.len() as u64;
+        counts.records_keyless = probes.iter().filter(|probe| probe.marks.is_keyless()).count() as u64;
+        Ok(())
+    }
+
+    /// The probes of one entry, and its bodies, if it is compressed.
+    #[inline]
+    fn judge(
+        &mut self,
+        traits: Traits,
+        entry: &[u8],
+        probes: &mut Vec<Probe>,
+        bodies: &mut Vec<Body>,
+        area: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        let expired = traits.has(Traits::TOMBSTONES_EXPIRED);
+        let probing = Probing { rules: self.rules, hasher: self.hasher, shelf: self.shelf, expired };
+        let Some(header) = BatchHeader::parse_v2(entry) else {
+            for record in self.decoder.records(entry)? {
+                probes.push(probing.probe(&record?));
+            }
+            return Ok(());
+        };
+        if traits.has(Traits::COMPRESSED) {
+            return self.decoder.visit(&header, entry, |record| {
+                probes.push(probing.probe(record));
+                keep_body(record, bodies, area)
+            });
+        }
+        self.decoder.visit(&header, entry, |record| {
+            probes.push(probing.probe(record));
+            Ok(())
+        })
+    }
+}
+
+/// Keeps what it takes to write a record again.
+fn keep_body(record: &RecordRef<'_>, bodies: &mut Vec<Body>, area: &mut Vec<u8>) -> Result<(), DecodeError> {
+    // The area stays below the limit of one batch times the entries of a chunk: far below 4 GiB only if both are sane,
+    // so it is checked.
+    let start = u32::try_from(area.len()).map_err(|_| DecodeError::TooLarge { limit: u64::from(u32::MAX) })?;
+    bodies.push(Body { offset: record.offset, timestamp: record.timestamp, start });
+    area.extend_from_slice(record.body);
+    Ok(())
+}
+
+/// What the records of one entry are looked at with.
+struct Probing<'a> {
+    rules: &'a Rules,
+    hasher: &'a KeyHasher,
+    shelf: Shelf,
+    /// Nobody needs its tombstones any more.
+    expired: bool,
+}
+
+impl Probing<'_> {
+    // Inlined into its loops, which then make of a record only what is looked at here.
+    #[inline(always)]
+    fn probe(&self, record: &RecordRef<'_>) -> Probe {
+        let mut marks = Marks::default();
+        let mut place = Place::default();
+        if record.value.is_none() {
+            marks.set(Marks::NULL);
+        }
+        if record.offset >= self.rules.end {
+            marks.set(Marks::BEYOND);
+        } else if let Some(key) = record.key {
+            place = Place::new(self.hasher.hash(key));
+            // What the decision will look at has the rest of the chunk to come from memory.
+            self.shelf.prefetch(place);
+            marks.set(Marks::KEYED);
+            if record.offset < self.rules.first_dirty {
+                marks.set(Marks::ASKS);
+            }
+            if record.value.is_none() && self.expired {
+                marks.set(Marks::EXPIRED);
+            }
+        }
+        Probe::new(place, marks)
+    }
+}
