@@ -32,13 +32,23 @@ enum Fate {
     },
 }
 
+/// An entry of which something stays, or several that are adjacent and stay whole.
+#[derive(Clone, Copy, Debug)]
+struct Stay {
+    fate: Fate,
+    /// The place of the first in the chunk.
+    entry: u32,
+    /// Where the last ends in the chunk's bytes.
+    end: u32,
+}
+
 /// Writes what stays. One for each thread that does so.
 pub(crate) struct Emitter {
     writer: BatchWriter,
     decoder: Decoder,
     new_horizon_ms: i64,
-    /// Of the entries of the chunk at hand.
-    fates: Vec<Fate>,
+    /// Of the chunk at hand.
+    stays: Vec<Stay>,
 }
 
 /// Why a batch could not be written again.
@@ -63,45 +73,39 @@ impl From<EncodeError> for RebuildError {
 impl Emitter {
     /// An emitter that stamps `new_horizon_ms`.
     pub(crate) fn new(new_horizon_ms: i64, batch_bytes_max: usize) -> Self {
-        Self { writer: BatchWriter::new(), decoder: Decoder::new(batch_bytes_max), new_horizon_ms, fates: Vec::new() }
+        Self { writer: BatchWriter::new(), decoder: Decoder::new(batch_bytes_max), new_horizon_ms, stays: Vec::new() }
     }
 
     /// What stays of `chunk`, a decided part of `source`.
     pub(crate) fn emit(&mut self, chunk: &Chunk, source: &dyn Source) -> Result<Piece> {
         let mut piece = Piece::default();
-        let mut fates = std::mem::take(&mut self.fates);
-        fates.clear();
+        let mut stays = std::mem::take(&mut self.stays);
+        stays.clear();
+        for (i, entry) in chunk.entries.iter().enumerate() {
+            let (fate, end) = (fate(chunk, i, entry, &mut piece), entry.start + entry.size);
+            match stays.last_mut() {
+                _ if fate == Fate::Gone => piece.changed = true,
+                // Adjacent whole entries are copied as one run.
+                Some(last) if fate == Fate::Whole && last.fate == fate && last.end == entry.start => last.end = end,
+                _ => stays.push(Stay { fate, entry: i as u32, end }),
+            }
+        }
         // What is written again can be larger, where compression does worse on less: then this grows.
-        let mut room = 0;
-        fates.extend(chunk.entries.iter().enumerate().map(|(i, entry)| {
-            let fate = fate(chunk, i, entry, &mut piece);
-            room += if fate == Fate::Gone { 0 } else { entry.size as usize };
-            fate
-        }));
-        piece.bytes.reserve_exact(room);
-
-        // Adjacent whole entries are copied as one run, which begins here in the chunk.
-        let mut run = 0;
-        for (i, (entry, fate)) in chunk.entries.iter().zip(&fates).enumerate() {
-            if *fate == Fate::Whole {
-                continue;
-            }
-            if run < entry.start as usize {
-                piece.bytes.extend_from_slice(&chunk.bytes()[run..entry.start as usize]);
-            }
-            run = (entry.start + entry.size) as usize;
-            match *fate {
+        let start = |stay: &Stay| chunk.entries[stay.entry as usize].start;
+        piece.bytes.reserve_exact(stays.iter().map(|stay| (stay.end - start(stay)) as usize).sum());
+        for stay in &stays {
+            let (i, entry) = (stay.entry as usize, &chunk.entries[stay.entry as usize]);
+            match stay.fate {
                 Fate::Emptied => self.empty(chunk, entry, &mut piece),
                 Fate::Rebuilt { stamp } => self.rebuild(chunk, i, entry, stamp, &mut piece),
                 Fate::Gone | Fate::Whole => {
-                    piece.changed = true;
+                    piece.bytes.extend_from_slice(&chunk.bytes()[entry.start as usize..stay.end as usize]);
                     Ok(())
                 }
             }
             .map_err(|e| failed(e, chunk, entry, source))?;
         }
-        piece.bytes.extend_from_slice(&chunk.bytes()[run..]);
-        self.fates = fates;
+        self.stays = stays;
         Ok(piece)
     }
 
@@ -172,9 +176,10 @@ fn fate(chunk: &Chunk, i: usize, entry: &Entry, piece: &mut Piece) -> Fate {
     }
     let probes = chunk.probes_of(i);
     let (mut live, mut null) = (0, 0);
-    for probe in probes.iter().filter(|probe| probe.marks.has(Marks::LIVE)) {
-        live += 1;
-        null += usize::from(probe.marks.has(Marks::NULL));
+    for probe in probes {
+        let lives = probe.marks.has(Marks::LIVE);
+        live += usize::from(lives);
+        null += usize::from(lives & probe.marks.has(Marks::NULL));
     }
     piece.records += live as u64;
     piece.tombstones += null as u64;

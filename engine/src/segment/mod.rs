@@ -102,9 +102,8 @@ impl Place {
 
     /// Removes a file of a replaced segment, now or when that is to be done.
     pub(crate) fn remove_replaced(&self, path: PathBuf) {
-        match &mut *self.superfluous() {
-            Some(gathered) => return gathered.push(path),
-            None => {}
+        if let Some(gathered) = &mut *self.superfluous() {
+            return gathered.push(path);
         }
         if let Err(error) = self.remove(&path) {
             tracing::warn!(%error, "a replaced segment's file stays until the next pass, or until the log is opened again");
