@@ -1,7 +1,8 @@
-//! CRC-32C, the checksum of v2 batches.
+//! CRC-32C, the checksum of v2 batches, by what is fastest for the size and the processor at hand (`benches/benches/crc.rs`):
 //!
-//! The crate behind it works on three streams at a time, which pays from some hundred bytes on. Logs of committed offsets are
-//! made of smaller batches: for those there is one loop of the processor's own instruction.
+//! - small batches, of which logs of committed offsets are made: a loop of the processor's own instruction;
+//! - larger ones, where the processor has AVX-512: crc-fast;
+//! - larger ones elsewhere: crc32c, which works on three streams at a time.
 #![allow(unsafe_code)] // one exception: an instruction that not every processor has
 
 /// Below this many bytes one stream is faster than three and what it takes to join them.
@@ -15,6 +16,15 @@ pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     if bytes.len() < SMALL_BYTES && std::arch::is_x86_feature_detected!("sse4.2") {
         // SAFETY: the one thing that the function asks for is the feature, which has just been found.
         return unsafe { one_stream(bytes) };
+    }
+    large(bytes)
+}
+
+#[inline(never)]
+fn large(bytes: &[u8]) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx512vl") && std::arch::is_x86_feature_detected!("vpclmulqdq") {
+        return crc_fast::crc32_iscsi(bytes);
     }
     crc32c::crc32c(bytes)
 }
@@ -41,7 +51,9 @@ mod tests {
         let bytes: Vec<u8> = (0..1200_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         for start in 0..9 {
             for end in start..bytes.len() {
-                assert_eq!(crc32c(&bytes[start..end]), crc32c::crc32c(&bytes[start..end]), "{start}..{end}");
+                let bytes = &bytes[start..end];
+                let expected = crc32c::crc32c(bytes);
+                assert_eq!((crc32c(bytes), large(bytes)), (expected, expected), "{start}..{end}");
             }
         }
     }
