@@ -28,7 +28,7 @@
 mod offset_store;
 mod store;
 
-pub use keeplog_cleaner::{CleanOptions, CleanOutcome, CleanReport, Merge, Progress, Watch, clean};
+pub use keeplog_cleaner::{CleanOptions, CleanOutcome, CleanReport, Merge, Overflow, Progress, Watch, clean};
 pub use keeplog_engine::record::{Codec, Header, Record, StoredRecord, TimestampType, TxnResult};
 pub use keeplog_engine::{
     ActiveProducer, Appended, CleanupPolicy, Durability, Error, ErrorKind, Log, LogOptions, Records, RecoveryMode, RecoveryReport, Result,

@@ -10,7 +10,7 @@ use std::ops::Range;
 use keeplog_engine::sync::Mutex;
 use keeplog_engine::sync::atomic::{AtomicU64, Ordering};
 
-use crate::chunk::{Chunk, Marks};
+use crate::chunk::Chunk;
 use crate::emit::Piece;
 use crate::feed::Task;
 use crate::pass::Pass;
@@ -44,7 +44,7 @@ impl Part {
         // It was made for the case that most stays.
         kept.shrink_to_fit();
         let bytes = kept.len() as u64;
-        let kept = if held.take(bytes) { Kept::Bytes(kept) } else { Kept::Bits(live_bits(chunk)) };
+        let kept = if held.take(bytes) { Kept::Bytes(kept) } else { Kept::Bits(chunk.live_bits()) };
         Self { at: task.at, bounds: task.bounds, bytes, changed, kept }
     }
 
@@ -52,14 +52,6 @@ impl Part {
     pub(crate) fn held(&self) -> u64 {
         if let Kept::Bytes(bytes) = &self.kept { bytes.len() as u64 } else { 0 }
     }
-}
-
-fn live_bits(chunk: &Chunk) -> Vec<u64> {
-    let mut bits = vec![0; chunk.probes.len().div_ceil(64)];
-    for (i, _) in chunk.probes.iter().enumerate().filter(|(_, probe)| probe.marks.has(Marks::LIVE)) {
-        bits[i / 64] |= 1 << (i % 64);
-    }
-    bits
 }
 
 /// How much is held, against what may be.

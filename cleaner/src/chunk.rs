@@ -197,6 +197,23 @@ impl Chunk {
         }
     }
 
+    /// One bit a probe: whether its record is live.
+    pub(crate) fn live_bits(&self) -> Vec<u64> {
+        let mut bits = vec![0; self.probes.len().div_ceil(64)];
+        for (i, _) in self.probes.iter().enumerate().filter(|(_, probe)| probe.marks.has(Marks::LIVE)) {
+            bits[i / 64] |= 1 << (i % 64);
+        }
+        bits
+    }
+
+    /// Marks the records whose bits are set.
+    pub(crate) fn mark_live(&mut self, bits: &[u64]) {
+        for (probes, word) in self.probes.chunks_mut(64).zip(bits) {
+            let live = probes.iter_mut().enumerate().filter(|(i, _)| word >> i & 1 == 1);
+            live.for_each(|(_, probe)| probe.marks.set(Marks::LIVE));
+        }
+    }
+
     /// Makes room for `size` bytes that begin at `position` of a file, and forgets all that it had.
     pub(crate) fn begin(&mut self, position: u32, size: usize) {
         if self.buffer.capacity() > BUFFER_BYTES_KEPT && size + BUFFER_ALIGN <= BUFFER_BYTES_KEPT {

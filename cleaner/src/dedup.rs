@@ -156,6 +156,11 @@ impl DedupSet {
         self.tables.iter().for_each(|table| table.prefetch(place));
     }
 
+    /// How many keys there are likely to be in what is added to it, by what was added so far.
+    pub(crate) fn likely_keys(&self) -> u64 {
+        likely_keys(self.asked, self.len)
+    }
+
     /// What to ask for ahead of searches, by whoever has not the set at hand.
     pub(crate) fn shelf(&self) -> Shelf {
         self.tables.last().map_or_else(Shelf::default, Table::shelf)
@@ -171,7 +176,7 @@ impl DedupSet {
         let moves = !self.highs.is_empty();
         let stay = if moves { 0 } else { self.len };
         let least = self.len << (4 * (self.tables.len() - 1)).min(32);
-        let keys = (likely_keys(self.asked, self.len) - stay.min(self.len)).max(least).min(self.capacity - stay);
+        let keys = (self.likely_keys() - stay.min(self.len)).max(least).min(self.capacity - stay);
         let mut table = Table::new(keys).map_err(NotAdded::OutOfMemory)?;
         if moves {
             let highs = std::mem::take(&mut self.highs);

@@ -62,7 +62,7 @@ pub(crate) fn pass_end(pass: &Pass<'_>, range: DirtyRange, set: &mut DedupSet) -
             pass.before(bounds[1] - bounds[0])?;
             scanner.scan(source, &*file, (bounds[0], bounds[1]), Order::new(first, next_base), &mut chunk)?;
             first = chunk.next_offset;
-            if let Some((entry, last_put)) = fill(&chunk, range, set, &mut end).map_err(|why| pass.not_added(why))? {
+            if let Some((entry, last_put)) = fill(&chunk, range, set, &mut end).map_err(|why| pass.not_added(why, set))? {
                 if let Some(record) = last_put {
                     let position = chunk.position + entry.start;
                     end = scanner.offset_of(&chunk, &entry, record).map_err(|e| corrupt(source, position, e))? + 1;

@@ -60,7 +60,7 @@ mod walk;
 mod work;
 
 pub use clean::clean;
-pub use options::{CleanOptions, CleanOutcome, CleanReport, Merge, Progress, Watch};
+pub use options::{CleanOptions, CleanOutcome, CleanReport, Merge, Overflow, Progress, Watch};
 
 /// The keys of a pass by themselves, to be measured. A pass hashes each key to a [`keys::Place`] and adds it to the
 /// [`keys::DedupSet`]; nobody else has a use for them, and they change as the pass does.

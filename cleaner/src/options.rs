@@ -27,12 +27,13 @@ pub struct CleanOptions {
     /// Upper bound of the pass, as compaction lag may set it. It is lowered to the last stable offset and to the
     /// active segment, and rounded down to the start of a segment. Default: none.
     pub first_uncleanable: Option<u64>,
-    /// Memory of the dedup set at most, in bytes; 10.7 bytes a key. A pass over more distinct dirty keys ends
-    /// where they would no longer fit, and the next one goes on from there. Default 128 MiB (Kafka:
+    /// Memory of the dedup set at most, in bytes; 10.7 bytes a key. Default 128 MiB (Kafka:
     /// `log.cleaner.dedupe.buffer.size`).
     pub dedupe_buffer_bytes: u64,
-    /// Distinct dirty keys of one pass at most, where that is to be less than the buffer holds. Default: none.
+    /// Distinct dirty keys that the set takes at most, where that is to be less than the buffer holds. Default: none.
     pub dedupe_keys_max: Option<u64>,
+    /// What a pass does about more distinct dirty keys than that. Default [`Overflow::ReadAgain`].
+    pub overflow: Overflow,
     /// Segments are merged as long as their sizes add up to at most this many bytes. Default 10 MiB.
     pub segment_bytes: u32,
     /// Whether the sizes that count are those of what stays, or those before. Default [`Merge::Kept`].
@@ -62,6 +63,17 @@ pub struct CleanOptions {
     pub hash_seed: Option<u64>,
     /// Decide and count, but write nothing. Default false.
     pub dry_run: bool,
+}
+
+/// What a pass does about more distinct dirty keys than its dedup set takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Overflow {
+    /// It reads the log several times, each time for another share of the keys, and writes once. Takes one bit a record
+    /// beside the set.
+    ReadAgain,
+    /// It ends where they would no longer fit, as Kafka's does, and the next one goes on from there.
+    EndPass,
 }
 
 /// Which sizes count when segments are merged.
@@ -98,6 +110,7 @@ impl CleanOptions {
         first_uncleanable: Option<u64>,
         dedupe_buffer_bytes: u64,
         dedupe_keys_max: Option<u64>,
+        overflow: Overflow,
         segment_bytes: u32,
         merge: Merge,
         segment_index_bytes: u32,
@@ -122,6 +135,7 @@ impl CleanOptions {
             first_uncleanable: None,
             dedupe_buffer_bytes: 128 << 20,
             dedupe_keys_max: None,
+            overflow: Overflow::ReadAgain,
             segment_bytes: 10 << 20,
             merge: Merge::Kept,
             segment_index_bytes: 10 << 20,
@@ -150,7 +164,7 @@ impl CleanOptions {
         }
     }
 
-    /// Distinct dirty keys that one pass can take.
+    /// Distinct dirty keys that the dedup set can take.
     #[must_use]
     pub fn dedupe_keys(&self) -> u64 {
         DedupSet::capacity_of(self.dedupe_buffer_bytes).min(self.dedupe_keys_max.unwrap_or(u64::MAX))
@@ -238,8 +252,10 @@ pub struct CleanReport {
     pub records_keyless: u64,
     /// Distinct keys in the dirty section.
     pub map_size: u64,
-    /// Bytes of the dedup set.
+    /// Bytes of the dedup set, and of the bits beside it.
     pub map_bytes: u64,
+    /// How often the log was read: more than once if the dedup set could not take all keys.
+    pub readings: u32,
     /// How long it took, until all outputs were in place and on stable storage. Removing what they replace comes after that.
     pub seconds: f64,
 }
@@ -264,6 +280,7 @@ impl CleanReport {
             records_keyless: 0,
             map_size: 0,
             map_bytes: 0,
+            readings: 0,
             seconds: 0.0,
         }
     }
@@ -283,6 +300,9 @@ impl fmt::Display for CleanReport {
         writeln!(f, "  segments  {} -> {}", self.segments_before, self.segments_after)?;
         writeln!(f, "  records   {} -> {}, of which {} tombstones", self.records_read, self.records_kept, self.tombstones_kept)?;
         write!(f, "  keys      {} in the dirty section, {} bytes of memory", self.map_size, self.map_bytes)?;
+        if self.readings > 1 {
+            write!(f, "\n  readings  {}: the dedup set takes a share of the keys at a time", self.readings)?;
+        }
         if self.records_keyless > 0 {
             write!(f, "\n  dropped   {} records without a key", self.records_keyless)?;
         }

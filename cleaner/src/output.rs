@@ -8,7 +8,6 @@ use keeplog_engine::record::BatchHeader;
 use keeplog_index::AbortedTxn;
 
 use crate::assemble::{Group, Kept, Part};
-use crate::chunk::Marks;
 use crate::pass::{Halt, Outputs, Pass};
 use crate::plan::OUTPUT_SPAN_MAX;
 use crate::source::Source;
@@ -69,11 +68,7 @@ fn again(pass: &Pass<'_>, hand: &mut Hand<'_>, part: &Part, bits: &[u64]) -> Res
     pass.before(part.bounds.1 - part.bounds.0)?;
     let order = Order::new(source.base_offset(), pass.log.next_base(part.at));
     scanner.scan(source, &*source.file()?, part.bounds, order, chunk)?;
-    for (i, probe) in chunk.probes.iter_mut().enumerate() {
-        if bits.get(i / 64).is_some_and(|word| word >> (i % 64) & 1 == 1) {
-            probe.marks.set(Marks::LIVE);
-        }
-    }
+    chunk.mark_live(bits);
     let piece = emitter.emit(chunk, source)?;
     if piece.bytes.len() as u64 != part.bytes {
         return Err(Halt::Failed(corrupt_order(source, part.bounds.0, "it reads otherwise than a moment ago")));

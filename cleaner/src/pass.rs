@@ -6,17 +6,18 @@ use keeplog_engine::{Error, Result};
 use keeplog_index::AbortedTxn;
 
 use crate::cuts::{Cutter, Trust};
+use crate::decide::Share;
 use crate::dedup::{DedupSet, NotAdded};
 use crate::end::{keys_bound, pass_end};
 use crate::hash::KeyHasher;
-use crate::options::{CleanOptions, CleanOutcome, CleanReport, Watch};
+use crate::options::{CleanOptions, CleanOutcome, CleanReport, Overflow, Watch};
 use crate::plan::{DirtyRange, Joints, Rules};
 use crate::progress::Pace;
 use crate::scan::Scanner;
 use crate::source::LogView;
 use crate::transactions::LazyTransactions;
 use crate::walk::OP;
-use crate::work;
+use crate::work::{self, Lives, Reading};
 
 /// Why a pass does not go on.
 #[derive(Debug)]
@@ -42,13 +43,18 @@ pub(crate) struct Approach {
     /// Whether to settle where the pass ends before it begins, if there may be too many keys for the dedup set. By
     /// default it just begins: most logs repeat their keys.
     pub(crate) settles_end: bool,
+    /// How often to read the log, each time for another share of the keys.
+    pub(crate) readings: u32,
 }
 
 impl Default for Approach {
     fn default() -> Self {
-        Self { trust: Trust::Indexes, settles_end: false }
+        Self { trust: Trust::Indexes, settles_end: false, readings: 1 }
     }
 }
+
+/// Beyond so many readings a larger dedup set is the answer.
+const READINGS_MAX: u32 = 1 << 12;
 
 /// Where the outputs of a pass go, until whoever runs the pass puts them in the place of their sources, oldest first.
 pub(crate) trait Target: Sync {
@@ -112,8 +118,10 @@ pub(crate) struct Pass<'a> {
     pub(crate) pace: Pace<'a>,
     range: DirtyRange,
     approach: Approach,
-    /// Whether the dirty section may have more keys than the set takes, and the pass was not ended before that.
-    may_fill: bool,
+    /// Keys that the dedup set takes.
+    capacity: u64,
+    /// Keys that the dirty section has at most, up to where the pass ends.
+    keys_bound: u64,
 }
 
 fn clean(
@@ -138,39 +146,53 @@ fn clean(
         pace: Pace::new(watch),
         range,
         approach,
-        may_fill: bound > capacity,
+        capacity,
+        keys_bound: bound,
     };
-    let set = if pass.may_fill && approach.settles_end { pass.settle_end(capacity)? } else { pass.new_set(bound.min(capacity))? };
+    if pass.may_fill() && approach.settles_end {
+        pass.settle_end()?;
+    }
     let sources = &log.sources[..log.sources.partition_point(|source| source.base_offset() < pass.rules.end)];
-    pass.pace.expect(sources.iter().map(|source| u64::from(source.size_bytes())).sum());
-    let joints = Joints::new(log, sources.len(), range, options);
-    let (set, mut report) = work::on_sources(&pass, set, sources.len(), joints, report)?;
-    if pass.may_fill && set.is_full() {
-        // Perhaps just so; walking forward tells whether another key came when the map was full.
-        return Err(pass.full());
+    let bytes: u64 = sources.iter().map(|source| u64::from(source.size_bytes())).sum();
+    pass.pace.expect(bytes.saturating_mul(approach.readings.into()));
+    let mut report = report;
+    let lives = Lives::default();
+    for share in Share::each(approach.readings) {
+        let set = pass.new_set()?;
+        let joints = share.is_last().then(|| Joints::new(log, sources.len(), range, options));
+        let (set, read) = work::on_sources(&pass, Reading { share, lives: &lives }, set, sources.len(), joints, report)?;
+        if options.overflow == Overflow::EndPass && pass.may_fill() && set.is_full() {
+            // Perhaps just so; walking forward tells whether another key came when the map was full.
+            return Err(pass.full(&set));
+        }
+        report = read;
+        report.map_size += set.len();
+        report.map_bytes = report.map_bytes.max(set.bytes() + lives.bytes());
     }
     pass.go_on()?;
     report.outcome = CleanOutcome::Cleaned;
     report.new_dirty = pass.rules.end;
-    report.map_size = set.len();
-    report.map_bytes = set.bytes();
+    report.readings = approach.readings;
     Ok(report)
 }
 
 impl Pass<'_> {
-    fn new_set(&self, capacity: u64) -> Result<DedupSet, Halt> {
-        DedupSet::growing(capacity).map_err(|e| self.not_added(NotAdded::OutOfMemory(e)))
+    /// Whether the dirty section may have more keys than the set takes, and the pass was not ended before that.
+    fn may_fill(&self) -> bool {
+        self.keys_bound > self.capacity
     }
 
-    /// Finds where Kafka's map would be full, and ends the pass there. Gives a set for the keys below.
-    fn settle_end(&mut self, capacity: u64) -> Result<DedupSet, Halt> {
-        let mut set = self.new_set(capacity)?;
+    fn new_set(&self) -> Result<DedupSet, Halt> {
+        DedupSet::growing(self.keys_bound.min(self.capacity)).map_err(|e| self.out_of_memory(e))
+    }
+
+    /// Finds where Kafka's map would be full, and ends the pass there.
+    fn settle_end(&mut self) -> Result<(), Halt> {
+        let mut set = self.new_set()?;
         let end = pass_end(self, self.range, &mut set)?;
         self.rules.end = end;
-        self.may_fill = false;
-        let keys = set.len();
-        drop(set);
-        DedupSet::with_capacity(keys).map_err(|e| self.not_added(NotAdded::OutOfMemory(e)))
+        self.keys_bound = set.len();
+        Ok(())
     }
 
     /// A scanner for this pass.
@@ -179,24 +201,39 @@ impl Pass<'_> {
     }
 
     /// What it means that the dedup set did not take a key.
-    pub(crate) fn not_added(&self, why: NotAdded) -> Halt {
+    pub(crate) fn not_added(&self, why: NotAdded, set: &DedupSet) -> Halt {
         match why {
-            NotAdded::Full => self.full(),
-            NotAdded::OutOfMemory(cause) => {
-                let path = self.log.sources.first().map_or("".as_ref(), |source| source.path());
-                Halt::Failed(Error::io("take memory (dedupe_buffer_bytes) to clean", path, cause))
-            }
+            NotAdded::Full => self.full(set),
+            NotAdded::OutOfMemory(cause) => self.out_of_memory(cause),
         }
     }
 
+    fn out_of_memory(&self, cause: std::io::Error) -> Halt {
+        let path = self.log.sources.first().map_or("".as_ref(), |source| source.path());
+        Halt::Failed(Error::io("take memory (dedupe_buffer_bytes) to clean", path, cause))
+    }
+
     /// The dedup set has no room for another key.
-    fn full(&self) -> Halt {
-        if self.may_fill {
+    fn full(&self, set: &DedupSet) -> Halt {
+        let Approach { readings, .. } = self.approach;
+        if !self.may_fill() {
+            // Offsets rise from entry to entry; only old wrappers can still overlap, inside.
+            let detail = "its records have more keys than offsets; run verify";
+            return Halt::Failed(Error::corrupt(OP, self.log.sources[0].path(), 0, detail));
+        }
+        if self.options.overflow == Overflow::EndPass {
             return Halt::Again(Approach { settles_end: true, ..self.approach });
         }
-        // Offsets rise from entry to entry; only old wrappers can still overlap, inside.
-        let detail = "its records have more keys than offsets; run verify";
-        Halt::Failed(Error::corrupt(OP, self.log.sources[0].path(), 0, detail))
+        if readings == READINGS_MAX {
+            let why = format!("the keys do not fit into {READINGS_MAX} dedup sets: give it a larger dedupe_buffer_bytes");
+            return Halt::Failed(Error::invalid(OP, why).at(self.log.sources[0].path()));
+        }
+        // Shares are not quite equal, and the guess is only one. A reading that finds the set full ends there: twice as many
+        // are tried at most.
+        let keys = set.likely_keys().saturating_mul(readings.into()).min(self.keys_bound);
+        let enough = (keys + keys / 8).div_ceil(self.capacity);
+        let readings = enough.clamp(u64::from(readings) + 1, 2 * u64::from(readings)).min(READINGS_MAX.into()) as u32;
+        Halt::Again(Approach { readings, ..self.approach })
     }
 
     pub(crate) fn go_on(&self) -> Result<(), Halt> {

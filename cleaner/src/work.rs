@@ -12,11 +12,13 @@
 //! write   by whoever completes a group             assemble, output
 //! ```
 
+use std::collections::BTreeMap;
+
 use keeplog_engine::sync::{Condvar, Mutex, MutexGuard, PoisonError, on_threads};
 
 use crate::assemble::{Assembly, Group, Held, Part};
 use crate::chunk::Chunk;
-use crate::decide::decide;
+use crate::decide::{Share, decide};
 use crate::dedup::{DedupSet, Shelf};
 use crate::emit::Emitter;
 use crate::feed::{Feed, Step, Task};
@@ -26,20 +28,52 @@ use crate::plan::Joints;
 use crate::scan::Scanner;
 use crate::walk::{Order, corrupt_order};
 
-/// Cleans the first `sources` segments of the log by the keys of `set` and those that come into it, and joins them as
-/// `joints` say. Outputs go to the pass's target, and what was done is added to `report`.
+/// One reading of a pass.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading<'a> {
+    /// The keys that it decides on.
+    pub(crate) share: Share,
+    /// What the readings before it have decided.
+    pub(crate) lives: &'a Lives,
+}
+
+/// Which records live by what was decided so far, one bit each, by the number of their chunk: chunks are the same in each
+/// reading.
+#[derive(Default)]
+pub(crate) struct Lives(Mutex<BTreeMap<usize, Vec<u64>>>);
+
+impl Lives {
+    /// Bytes that they take.
+    pub(crate) fn bytes(&self) -> u64 {
+        lock(&self.0).values().map(|bits| size_of_val(&bits[..]) as u64).sum()
+    }
+
+    /// Takes out those of a chunk.
+    fn take(&self, number: usize) -> Option<Vec<u64>> {
+        lock(&self.0).remove(&number)
+    }
+
+    fn put(&self, number: usize, bits: Vec<u64>) {
+        lock(&self.0).insert(number, bits);
+    }
+}
+
+/// Reads the first `sources` segments of the log once and decides by the keys that come into `set`. With `joints`, the last
+/// time: what stays is joined as they say and goes to the pass's target, and what was done is added to `report`.
 pub(crate) fn on_sources(
     pass: &Pass<'_>,
+    reading: Reading<'_>,
     set: DedupSet,
     sources: usize,
-    joints: Joints,
+    joints: Option<Joints>,
     report: CleanReport,
 ) -> Result<(DedupSet, CleanReport), Halt> {
     let crew = Crew {
         pass,
+        reading,
         feed: Mutex::new(Feed::new(sources)),
         turn: Turn::new(set),
-        assembly: Assembly::new(sources, joints),
+        assembly: joints.map(|joints| Assembly::new(sources, joints)),
         held: Held::new(pass.options.held_bytes_max),
         report: Mutex::new(report),
     };
@@ -54,9 +88,11 @@ pub(crate) fn on_sources(
 /// What those who work on a pass share.
 struct Crew<'a> {
     pass: &'a Pass<'a>,
+    reading: Reading<'a>,
     feed: Mutex<Feed>,
     turn: Turn,
-    assembly: Assembly,
+    /// None in a reading that only decides.
+    assembly: Option<Assembly>,
     held: Held,
     report: Mutex<CleanReport>,
 }
@@ -78,10 +114,12 @@ impl Crew<'_> {
             let step = lock(&self.feed).next(self.pass);
             let (number, groups) = match step {
                 Step::Chunk(task) => match self.chunk(&task, &mut hand) {
-                    Some(part) => (task.number, self.assembly.add(self.pass, task.at, task.place, part)),
+                    Some(groups) => (task.number, groups),
                     None => return,
                 },
-                Step::SourceEnd { number, at, parts } => (number, self.assembly.end(self.pass, at, parts)),
+                Step::SourceEnd { number, at, parts } => {
+                    (number, self.assembly.as_ref().map_or_else(Vec::new, |assembly| assembly.end(self.pass, at, parts)))
+                }
                 Step::Failed { number, halt } => {
                     self.turn.take(number, |_| Err::<(), _>(halt));
                     return;
@@ -95,14 +133,31 @@ impl Crew<'_> {
         }
     }
 
-    /// What stays of a chunk; none if the pass halts.
-    fn chunk(&self, task: &Task<'_>, hand: &mut Hand<'_>) -> Option<Part> {
+    /// Works on a chunk; gives the groups that are complete with it. `None` if the pass halts.
+    fn chunk(&self, task: &Task<'_>, hand: &mut Hand<'_>) -> Option<Vec<Group>> {
+        self.decide(task, hand)?;
+        let Some(assembly) = &self.assembly else {
+            self.reading.lives.put(task.number, hand.chunk.live_bits());
+            return Some(Vec::new());
+        };
+        let part = self.emit(task, hand)?;
+        Some(assembly.add(self.pass, task.at, task.place, part))
+    }
+
+    /// Fills the hand's chunk and, when its turn comes, marks the records that stay.
+    fn decide(&self, task: &Task<'_>, hand: &mut Hand<'_>) -> Option<()> {
         let Task { number, source, bounds, .. } = *task;
         let chunk = &mut hand.chunk;
         let order = Order::new(source.base_offset(), task.next_base);
-        hand.scanner.shelf = *lock(&self.turn.shelf);
+        let Reading { share, lives } = self.reading;
+        if share.is_all() {
+            hand.scanner.shelf = *lock(&self.turn.shelf);
+        }
         let scanned = self.pass.before(bounds.1 - bounds.0);
         let scanned = scanned.and_then(|()| Ok(hand.scanner.scan(source, &*task.file, bounds, order, chunk)?));
+        if let Some(bits) = lives.take(number) {
+            chunk.mark_live(&bits);
+        }
         self.turn.take(number, |decision| {
             scanned?;
             let limit = if task.place == 0 { task.next_base } else { decision.limit };
@@ -111,14 +166,19 @@ impl Crew<'_> {
                 return Err(Halt::Failed(corrupt_order(source, chunk.last_position(), &why)));
             }
             decision.limit = chunk.first_offset;
-            decide(&mut chunk.probes, &mut decision.set).map_err(|why| self.pass.not_added(why))?;
+            decide(&mut chunk.probes, &mut decision.set, share).map_err(|why| self.pass.not_added(why, &decision.set))?;
             *lock(&self.turn.shelf) = decision.set.shelf();
             Ok(())
-        })?;
-        match hand.emitter.emit(chunk, source) {
+        })
+    }
+
+    /// What stays of the hand's chunk.
+    fn emit(&self, task: &Task<'_>, hand: &mut Hand<'_>) -> Option<Part> {
+        let chunk = &hand.chunk;
+        match hand.emitter.emit(chunk, task.source) {
             Ok(piece) => {
                 let mut report = lock(&self.report);
-                report.bytes_read += u64::from(bounds.1 - bounds.0);
+                report.bytes_read += u64::from(task.bounds.1 - task.bounds.0);
                 report.records_read += chunk.counts.records_read;
                 report.records_keyless += chunk.counts.records_keyless;
                 report.records_kept += piece.records;
@@ -126,7 +186,7 @@ impl Crew<'_> {
                 Some(Part::new(task, piece, chunk, &self.held))
             }
             Err(error) => {
-                self.turn.halt(number, error.into());
+                self.turn.halt(task.number, error.into());
                 None
             }
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use keeplog::inspect::index::{TimeIndex, TxnIndex};
 use keeplog::inspect::schedule::{Dirtiness, LogFacts, Rules};
-use keeplog::{CleanOptions, CleanReport, LogOptions, Merge, clean};
+use keeplog::{CleanOptions, CleanReport, LogOptions, Merge, Overflow, clean};
 use serde::Deserialize;
 
 use crate::directory::{self, SEGMENT_FILES, describe};
@@ -192,6 +192,7 @@ impl Grown {
         options.merge = Merge::Sources;
         options.first_dirty = dirtiness.first_dirty;
         options.first_uncleanable = Some(dirtiness.first_uncleanable);
+        options.overflow = Overflow::EndPass;
         options.dedupe_keys_max = Some((self.map_slots as f64 * LOAD_FACTOR) as u64);
         options
     }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::build::{T0, delete, put};
 use super::memory::MemoryLog;
-use crate::options::CleanOptions;
+use crate::options::{CleanOptions, Overflow};
 
 /// Two segments of batches of all codecs, in many chunks.
 fn log() -> MemoryLog {
@@ -147,6 +147,7 @@ proptest! {
         flips in prop::collection::vec((0..2_usize, any::<prop::sample::Index>(), 1..=255_u8), 1..4),
         chunk_bytes in 1..2000_u32,
         keys in 1..60_u64,
+        overflow in prop::sample::select(vec![Overflow::EndPass, Overflow::ReadAgain]),
     ) {
         let mut log = log();
         for (segment, at, mask) in flips {
@@ -155,7 +156,7 @@ proptest! {
             bytes[at] ^= mask;
         }
         let before = log.clone();
-        let options = CleanOptions { chunk_bytes, dedupe_keys_max: Some(keys), batch_bytes_max: 1 << 20, ..options() };
+        let options = CleanOptions { chunk_bytes, dedupe_keys_max: Some(keys), overflow, batch_bytes_max: 1 << 20, ..options() };
         if log.clean(&options).is_err() {
             prop_assert_eq!(log.segments, before.segments);
         }

@@ -8,7 +8,7 @@ use keeplog_engine::record::{BatchSpec, Codec, TxnResult};
 use super::build::{Producer, T0, delete, put, records};
 use super::keys::{clean, clean_from};
 use super::memory::MemoryLog;
-use crate::options::{CleanOptions, CleanOutcome, Merge, Progress, Watch};
+use crate::options::{CleanOptions, CleanOutcome, Merge, Overflow, Progress, Watch};
 
 const SPAN: u64 = 1 << 31;
 
@@ -64,7 +64,7 @@ fn b02_a_map_too_small_for_a_segment_takes_a_bounded_number_of_passes() {
         }
     }
     log.roll();
-    let mut options = CleanOptions { dedupe_keys_max: Some(97), ..CleanOptions::new(T0) };
+    let mut options = CleanOptions { dedupe_keys_max: Some(97), overflow: Overflow::EndPass, ..CleanOptions::new(T0) };
     let mut passes = 0;
     loop {
         let report = log.clean(&options).unwrap();
@@ -83,13 +83,35 @@ fn b02_a_map_too_small_for_a_segment_takes_a_bounded_number_of_passes() {
 }
 
 #[test]
+fn b02_a_map_too_small_for_a_segment_needs_one_pass_that_reads_again() {
+    const KEYS: u64 = 1000;
+    let mut log = MemoryLog::new();
+    for round in 0..2 {
+        for key in 0..KEYS {
+            log.append(&[put(&format!("key-{key}"), &format!("{round}"))]);
+        }
+    }
+    log.append(&[(None, Some(b"x"))]);
+    log.roll();
+    let (before, roomy) = (log.clone(), CleanOptions { hash_seed: Some(1), ..CleanOptions::new(T0) });
+    let tight = CleanOptions { dedupe_keys_max: Some(97), ..roomy.clone() };
+    let report = log.clean(&tight).unwrap();
+    assert_eq!((report.new_dirty, report.map_size, report.records_keyless), (2 * KEYS + 1, KEYS, 1));
+    assert!(report.readings > 10 && report.readings < 20, "{report}");
+    assert!(report.map_bytes < 97 * 64 / 6 + 64 + 2 * KEYS / 8 + 64, "{report}");
+    let mut other = before;
+    assert_eq!(other.clean(&roomy).unwrap().readings, 1);
+    assert_eq!(log, other);
+}
+
+#[test]
 fn a_log_that_repeats_its_keys_is_one_pass_however_long_it_is() {
     let mut log = MemoryLog::new();
     for i in 0..1000 {
         log.append(&[put(&format!("key-{}", i % 10), "1")]);
     }
     log.roll();
-    let report = log.clean(&CleanOptions { dedupe_keys_max: Some(11), ..CleanOptions::new(T0) }).unwrap();
+    let report = log.clean(&CleanOptions { dedupe_keys_max: Some(11), overflow: Overflow::EndPass, ..CleanOptions::new(T0) }).unwrap();
     assert_eq!((report.new_dirty, report.map_size, report.records_kept), (1000, 10, 10));
     // With room for ten keys, the eleventh record finds the map full, as Kafka's would be.
     let mut log = MemoryLog::new();
@@ -97,7 +119,7 @@ fn a_log_that_repeats_its_keys_is_one_pass_however_long_it_is() {
         log.append(&[put(&format!("key-{}", i % 10), "1")]);
     }
     log.roll();
-    let report = log.clean(&CleanOptions { dedupe_keys_max: Some(10), ..CleanOptions::new(T0) }).unwrap();
+    let report = log.clean(&CleanOptions { dedupe_keys_max: Some(10), overflow: Overflow::EndPass, ..CleanOptions::new(T0) }).unwrap();
     assert_eq!((report.new_dirty, report.map_size, report.records_kept), (10, 10, 1000));
 }
 
@@ -107,7 +129,7 @@ fn a_full_map_may_end_a_pass_in_the_middle_of_a_batch() {
     log.append(&[put("a", "1"), put("b", "1")]);
     log.append(&[put("a", "2"), delete("c"), put("a", "3"), (None, Some(b"x")), put("b", "2")]);
     log.roll();
-    let options = CleanOptions { dedupe_keys_max: Some(3), ..CleanOptions::new(T0) };
+    let options = CleanOptions { dedupe_keys_max: Some(3), overflow: Overflow::EndPass, ..CleanOptions::new(T0) };
     let report = log.clean(&options).unwrap();
     // "c" is the third key; the next keyed record finds the map full. All from there on stays, keyless or not.
     assert_eq!((report.new_dirty, report.records_keyless), (4, 0));
@@ -127,7 +149,7 @@ fn a_pass_that_a_full_map_ends_between_segments_goes_on_where_the_next_one_begin
     log.roll_at(100);
     log.append(&[put("a", "2")]);
     log.roll();
-    let options = CleanOptions { dedupe_keys_max: Some(2), ..CleanOptions::new(T0) };
+    let options = CleanOptions { dedupe_keys_max: Some(2), overflow: Overflow::EndPass, ..CleanOptions::new(T0) };
     assert_eq!(log.clean(&options).unwrap().new_dirty, 100);
 }
 
@@ -142,7 +164,7 @@ fn the_last_batch_of_a_pass_that_a_full_map_ends_is_like_any_other() {
     let options = CleanOptions { delete_retention_ms: 0, ..CleanOptions::new(T0) };
     log.clean(&options).unwrap();
     // The tombstone has expired, and the second key fills the map: offset 1 is the last of the pass.
-    let report = log.clean(&CleanOptions { dedupe_keys_max: Some(2), ..options }).unwrap();
+    let report = log.clean(&CleanOptions { dedupe_keys_max: Some(2), overflow: Overflow::EndPass, ..options }).unwrap();
     assert_eq!(report.new_dirty, 2);
     assert_eq!(log.entries().iter().map(|(_, header, _)| header.base_offset).collect::<Vec<_>>(), [0, 2, 3]);
 }

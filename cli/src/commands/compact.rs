@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 
 use crate::args;
-use crate::door::cleaner::{self, CleanOptions, CleanOutcome, CleanReport, Merge, Watch};
+use crate::door::cleaner::{self, CleanOptions, CleanOutcome, CleanReport, Merge, Overflow, Watch};
 use crate::door::storage::FixedClock;
 use crate::door::{Log, LogOptions, RecoveryMode, Storage, is_known_compacted};
 use crate::failure::Failure;
@@ -134,6 +134,10 @@ impl Plan {
         options.first_dirty = first_dirty;
         options.first_uncleanable = self.to;
         options.dedupe_keys_max = self.keys_max;
+        if self.keys_max.is_some() {
+            // Whoever gives a number of slots wants the pass that Kafka's map of so many makes.
+            options.overflow = Overflow::EndPass;
+        }
         options.dedupe_buffer_bytes =
             self.keys_max.map_or(DEDUPE_BUFFER_BYTES, |keys| keys.saturating_mul(KEY_BYTES).max(options.dedupe_buffer_bytes));
         options.segment_bytes = self.segment_bytes.unwrap_or_else(|| u32::try_from(largest).unwrap_or(i32::MAX as u32));

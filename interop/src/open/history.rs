@@ -10,7 +10,7 @@ use fastrand::Rng;
 use keeplog::inspect::record::{BatchSpec, BatchWriter};
 use keeplog::inspect::storage::{FixedClock, RealStorage, Storage};
 use keeplog::{
-    CleanOptions, Codec, Durability, ErrorKind, Header, Log, LogOptions, Record, TimestampType, TransactionEnd, TxnResult, clean,
+    CleanOptions, Codec, Durability, ErrorKind, Header, Log, LogOptions, Overflow, Record, TimestampType, TransactionEnd, TxnResult, clean,
 };
 
 use crate::directory::{self, PARTITION, describe};
@@ -288,6 +288,7 @@ impl History {
         options.segment_index_bytes = self.options.segment_index_bytes;
         options.delete_retention_ms = self.options.delete_retention_ms;
         options.dedupe_keys_max = Some(*choose(&mut self.rng, &[15, 40, 1_000_000]));
+        options.overflow = *choose(&mut self.rng, &[Overflow::EndPass, Overflow::ReadAgain]);
         options.chunk_bytes = *choose(&mut self.rng, &[500, 512 << 10]);
         let report = clean(&self.log, &options, &()).map_err(describe)?;
         self.log.data_dir().set_cleaner_offset(&name, Some(report.new_dirty));
