@@ -13,7 +13,7 @@ pub(crate) use self::storage::Storage;
 
 /// A pass of the cleaner.
 pub(crate) mod cleaner {
-    pub(crate) use keeplog::{CleanOptions, CleanOutcome, CleanReport, Merge, Progress, Watch, clean};
+    pub(crate) use keeplog::{CleanOptions, CleanOutcome, CleanReport, Merge, Overflow, Progress, Watch, clean};
 }
 
 /// Folding a log of commits into what is committed.
