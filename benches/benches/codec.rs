@@ -22,7 +22,7 @@ struct Sample {
 
 impl Sample {
     fn new(codec: Codec, records_per_batch: u32) -> Self {
-        let shape = Shape { mib: 1, keys: 100_000, records_per_batch, value_bytes: 100, codec, segment_mib: 10 };
+        let shape = Shape { mib: 1, keys: 100_000, records_per_batch, value_bytes: 100, codec, segment_mib: 10, transactions: false };
         let mut generator = Generator::new(shape);
         let mut plain = Generator::new(Shape { codec: Codec::None, ..shape });
         let name = format!("{}/{records_per_batch}", codec.name());

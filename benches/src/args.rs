@@ -120,6 +120,9 @@ pub(crate) struct ShapeArgs {
     /// `segment.bytes`, MiB.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..2048))]
     segment_mib: u32,
+    /// A fifth of the batches is in transactions.
+    #[arg(long)]
+    transactions: bool,
 }
 
 impl ShapeArgs {
@@ -131,6 +134,7 @@ impl ShapeArgs {
             value_bytes: self.value_bytes,
             codec: self.codec.into(),
             segment_mib: self.segment_mib,
+            transactions: self.transactions,
         }
     }
 }
