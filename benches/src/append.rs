@@ -89,7 +89,8 @@ fn once(args: &Append, common: &Common, durability: Durability, writers: usize) 
     Ok((Run { time, bytes, records }, waits))
 }
 
-fn ready(shape: Shape) -> Vec<Vec<Record>> {
+/// Batches to append again and again.
+pub(crate) fn ready(shape: Shape) -> Vec<Vec<Record>> {
     let mut generator = Generator::new(shape);
     let mut record = || {
         let key = key(generator.key_number());

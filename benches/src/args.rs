@@ -1,10 +1,14 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use keeplog_benches::Shape;
+use keeplog_benches::suite::SUITE;
 use keeplog_engine::record;
+
+use crate::cache::Cache;
 
 /// Whole-run measurements of Keeplog: medians of several runs, MB (10^6 bytes) and records a second.
 ///
@@ -42,6 +46,171 @@ pub(crate) enum Command {
     Reload(Reload),
     /// Only makes a log, closed cleanly, to be measured with other tools.
     Make(Make),
+    /// Pages with tables and pictures: the large table of the cleaner, or any page made anew from its JSON.
+    Report {
+        #[command(subcommand)]
+        what: Report,
+    },
+    /// How time and memory of a pass grow with the size of a log, its keys, and the number of logs.
+    Growth(Growth),
+    /// The cleaner's dedup set by itself: ns an insert, bytes a key.
+    Dedup(Dedup),
+    /// What a pass writes over a large clean log with a little that is new, against what it has to.
+    Amplification(Amplification),
+    /// Appends to a log while a pass runs over it, against appends while none does.
+    Latency(Latency),
+    /// Runs a program and prints, as JSON, how long it took and how much memory it had at its peak.
+    #[command(hide = true)]
+    Measure {
+        #[arg(last = true, required = true)]
+        program: Vec<OsString>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Report {
+    /// `keeplog compact` as a whole process over logs of many shapes, other cleaners beside it.
+    Clean(ReportClean),
+    /// Makes page and picture of reports anew, beside each.
+    Render {
+        /// The JSON files.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Publish {
+    /// Also write the report's JSON, page and picture, into this directory (docs/benchmarks is the one that is kept).
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReportClean {
+    /// Only the logs of these names; default all.
+    #[arg(long, value_delimiter = ',', value_parser = SUITE.map(|entry| entry.name))]
+    pub(crate) only: Vec<String>,
+    /// Bytes and keys of each log, times this.
+    #[arg(long, default_value_t = 1.0, value_parser = factor)]
+    pub(crate) scale: f64,
+    /// What the page cache holds when a run begins.
+    #[arg(long, value_enum, default_value_t = Cache::Warm)]
+    pub(crate) cache: Cache,
+    /// Numbers of threads that work on a pass, each measured by itself.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2])]
+    pub(crate) threads: Vec<u16>,
+    /// Run a real Kafka's cleaner over the same logs as well: the path of the script that wraps it, such as
+    /// interop/yardstick. It makes the logs, too, but for those with transactions.
+    #[arg(long, value_name = "SCRIPT")]
+    pub(crate) beside: Option<PathBuf>,
+    /// Run another cleaner over the same logs as well, by a program that takes `bench-clean DIR SEGMENT_MIB RUNS`, such as
+    /// krabka-log=benches/peers/krabka.
+    #[arg(long, value_name = "NAME=PROGRAM", value_parser = peer)]
+    pub(crate) peer: Vec<Peer>,
+    /// The `keeplog` command; default the one beside this program.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) keeplog: Option<PathBuf>,
+    /// Check what survives, after every run.
+    #[arg(long, default_value_t = true, action = ArgAction::Set)]
+    pub(crate) check: bool,
+    #[command(flatten)]
+    pub(crate) publish: Publish,
+}
+
+/// Another cleaner.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) name: String,
+    pub(crate) script: PathBuf,
+}
+
+fn peer(text: &str) -> Result<Peer, String> {
+    match text.split_once('=') {
+        Some((name, script)) if !name.is_empty() && !script.is_empty() => Ok(Peer { name: name.to_owned(), script: script.into() }),
+        _ => Err("give a name and a program, as NAME=PROGRAM".to_owned()),
+    }
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|e| format!("{e}"))?;
+    if number > 0.0 && number <= 1.0 { Ok(number) } else { Err("give a number above 0 and at most 1".to_owned()) }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Growth {
+    /// Only along these axes; default all.
+    #[arg(long, value_delimiter = ',', value_enum)]
+    pub(crate) only: Vec<Axis>,
+    /// Size of the largest log, MiB [default: what leaves two thirds of the free disk alone, at most 16384].
+    #[arg(long = "max", value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_mib: Option<u64>,
+    /// Most keys of a log.
+    #[arg(long, default_value_t = 50_000_000, value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pub(crate) max_keys: u32,
+    /// Most logs.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) max_logs: u64,
+    /// Numbers of threads that work on a pass, each measured by itself.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2])]
+    pub(crate) threads: Vec<u16>,
+    /// The `keeplog` command; default the one beside this program.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) keeplog: Option<PathBuf>,
+    /// Check what survives, after every run over a single log.
+    #[arg(long, default_value_t = true, action = ArgAction::Set)]
+    pub(crate) check: bool,
+    #[command(flatten)]
+    pub(crate) publish: Publish,
+}
+
+/// What grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Axis {
+    Size,
+    Keys,
+    Logs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Dedup {
+    /// Keys of a set.
+    #[arg(long, value_delimiter = ',', default_values_t = [10_000_000, 50_000_000], value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    pub(crate) keys: Vec<u64>,
+    #[command(flatten)]
+    pub(crate) publish: Publish,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Amplification {
+    /// Bytes of the log, times this: 1 is 10 GiB that are clean and 100 MiB that are not.
+    #[arg(long, default_value_t = 1.0, value_parser = factor)]
+    pub(crate) scale: f64,
+    /// `segment.bytes`, MiB.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..2048))]
+    pub(crate) segment_mib: u32,
+    /// Threads that work on the pass.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) threads: usize,
+    #[command(flatten)]
+    pub(crate) publish: Publish,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Latency {
+    #[command(flatten)]
+    pub(crate) shape: ShapeArgs,
+    /// Seconds of appends without a pass, half of them before it and half behind it.
+    #[arg(long, default_value_t = 4.0)]
+    pub(crate) seconds: f64,
+    /// Buffered records a second.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1000..))]
+    pub(crate) records_per_s: u32,
+    /// Threads that work on the pass.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) threads: usize,
+    #[command(flatten)]
+    pub(crate) publish: Publish,
 }
 
 #[derive(Debug, clap::Args)]

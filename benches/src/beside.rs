@@ -29,9 +29,9 @@ pub(crate) fn make(script: &Path, dir: &Path, shape: Shape) -> Outcome<()> {
 }
 
 /// Cleans copies of `dir`.
-pub(crate) fn clean(script: &Path, dir: &Path, shape: Shape, runs: u32) -> Outcome<Figures> {
+pub(crate) fn clean(script: &Path, dir: &Path, segment_mib: u32, runs: u32) -> Outcome<Figures> {
     let mut command = Command::new(script);
-    command.arg("bench-clean").arg(dir).args([shape.segment_mib.to_string(), runs.to_string()]);
+    command.arg("bench-clean").arg(dir).args([segment_mib.to_string(), runs.to_string()]);
     let text = output(&mut command)?;
     let mut all = Vec::new();
     for line in text.lines() {

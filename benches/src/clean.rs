@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use keeplog_benches::{Figures, Run, Shape, T0, key_number};
+use keeplog_benches::{Figures, Run, Shape, T0};
 use keeplog_cleaner::{CleanOptions, clean};
 use keeplog_engine::Log;
-use keeplog_engine::record::Decoder;
 use serde_json::json;
 
 use crate::args::{Clean, Common};
+use crate::survivors::Survivors;
 use crate::{Outcome, beside, work};
 
 /// Our cleaner, and Kafka's beside it if asked for.
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Clean, common: &Common) -> Outcome<Vec<Figures>> {
     ours.passes(common.runs)?;
     let Some(script) = &args.beside else { return Ok(ours.figures()) };
     // Ours before and after: what the machine does meanwhile shows in the difference.
-    let kafka = beside::clean(script, &ours.source, shape, common.runs)?;
+    let kafka = beside::clean(script, &ours.source, shape.segment_mib, common.runs)?;
     ours.passes(common.runs)?;
     let kafkas_best = kafka.runs.iter().map(Run::mb_per_s).fold(0.0, f64::max);
     let mut all: Vec<Figures> = ours.figures().into_iter().map(|figures| beside_kafka(figures, kafka.mb_per_s(), kafkas_best)).collect();
@@ -56,13 +56,6 @@ struct Ours {
     newest: Option<Survivors>,
     /// The runs so far, by number of threads.
     runs: Vec<(usize, Vec<Run>)>,
-}
-
-/// The newest offset of each key below the active segment, by number of the key.
-struct Survivors {
-    newest: Vec<Option<u64>>,
-    keys: u64,
-    records: u64,
 }
 
 impl Ours {
@@ -115,47 +108,6 @@ impl Ours {
         let name = |threads| format!("clean, {threads} thread{}", if threads == 1 { "" } else { "s" });
         self.runs.iter().map(|(threads, runs)| Figures::new(name(*threads), runs.clone()).with(more.clone())).collect()
     }
-}
-
-impl Survivors {
-    fn of(log: &Log, shape: Shape) -> Outcome<Self> {
-        let mut found = Self { newest: vec![None; shape.keys as usize], keys: 0, records: 0 };
-        each_sealed_record(log, |number, offset| {
-            found.records += 1;
-            let newest = found.newest.get_mut(number as usize)?;
-            found.keys += u64::from(newest.is_none());
-            *newest = Some(offset);
-            Some(())
-        })?;
-        Ok(found)
-    }
-
-    fn check(&self, log: &Log) -> Outcome<()> {
-        let mut kept = 0;
-        each_sealed_record(log, |number, offset| {
-            kept += 1;
-            (self.newest.get(number as usize).copied().flatten() == Some(offset)).then_some(())
-        })?;
-        if kept == self.keys { Ok(()) } else { Err(format!("{kept} records survived of {} keys", self.keys).into()) }
-    }
-}
-
-/// Visits key and offset of each record below the active segment; the visitor says `None` to one that should not be there.
-fn each_sealed_record(log: &Log, mut visit: impl FnMut(u32, u64) -> Option<()>) -> Outcome<()> {
-    let end = log.segments().active().base_offset();
-    let mut decoder = Decoder::new(log.options().decompressed_bytes_max);
-    for batch in log.batches_from(log.start_offset())? {
-        let batch = batch?;
-        if batch.header.base_offset >= end {
-            break;
-        }
-        for record in decoder.records(&batch.bytes)? {
-            let record = record?;
-            let visited = key_number(record.key.unwrap_or_default()).and_then(|number| visit(number, record.offset));
-            visited.ok_or_else(|| format!("the record at offset {} should not be there", record.offset))?;
-        }
-    }
-    Ok(())
 }
 
 fn size(log: &Log) -> u64 {

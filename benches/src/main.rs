@@ -1,19 +1,29 @@
-//! Whole-run measurements: how fast logs are appended to, cleaned, and loaded into the offset cache.
+//! Whole-run measurements: how fast logs are appended to, cleaned, and loaded into the offset cache, and what that takes.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a program that prints its result")]
 #![allow(clippy::disallowed_methods, reason = "directories are made, copied and removed beside the storage that is measured")]
 
+mod amplification;
 mod append;
 mod args;
 mod beside;
+mod cache;
 mod clean;
+mod dedup;
+mod growth;
+mod latency;
+mod process;
+mod publish;
 mod reload;
+mod survivors;
+mod table;
 mod work;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use keeplog_benches::Figures;
+use keeplog_benches::report::Report;
 use keeplog_engine::Log;
 use serde_json::Value;
 
@@ -24,20 +34,33 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let measured = match &args.command {
-        Command::Append(append) => append::run(append, &args.common),
-        Command::Clean(clean) => clean::run(clean, &args.common),
-        Command::Reload(reload) => reload::run(reload, &args.common),
-        Command::Make(make) => make_log(make).map(|()| Vec::new()),
-    };
-    match measured {
-        Ok(all) => {
-            print(&all, args.common.json);
-            ExitCode::SUCCESS
-        }
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("keeplog-benches: {error}");
             ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: &Args) -> Outcome<()> {
+    let common = &args.common;
+    let show = |figures: Vec<Figures>| print(&figures, common.json);
+    let publish = |report: Report, to| publish::publish(&report, to, common.json);
+    match &args.command {
+        Command::Append(append) => append::run(append, common).map(show),
+        Command::Clean(clean) => clean::run(clean, common).map(show),
+        Command::Reload(reload) => reload::run(reload, common).map(show),
+        Command::Make(make) => make_log(make),
+        Command::Report { what: args::Report::Clean(clean) } => publish(table::run(clean, common)?, &clean.publish),
+        Command::Report { what: args::Report::Render { files } } => publish::render(files),
+        Command::Growth(growth) => publish(growth::run(growth, common)?, &growth.publish),
+        Command::Dedup(dedup) => publish(dedup::run(dedup, common)?, &dedup.publish),
+        Command::Amplification(amplification) => publish(amplification::run(amplification, common)?, &amplification.publish),
+        Command::Latency(latency) => publish(latency::run(latency, common)?, &latency.publish),
+        Command::Measure { program } => {
+            println!("{}", process::measure(program)?);
+            Ok(())
         }
     }
 }

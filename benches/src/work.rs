@@ -21,12 +21,13 @@ pub(crate) fn directory(common: &Common) -> Outcome<TempDir> {
     Ok(made?)
 }
 
-/// Copies the files of `from` to the new directory `to`.
+/// Copies `from`, with all that is in it, to the new directory `to`.
 pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
-        fs::copy(entry.path(), to.join(entry.file_name()))?;
+        let (path, copy) = (entry.path(), to.join(entry.file_name()));
+        if path.is_dir() { self::copy(&path, &copy)? } else { _ = fs::copy(path, copy)? }
     }
     Ok(())
 }

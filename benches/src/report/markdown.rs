@@ -38,7 +38,10 @@ pub(super) fn page(report: &Report, picture: bool) -> String {
     if picture && !report.charts.is_empty() {
         page += &format!("![{}]({}.svg)\n\n", report.title, report.name);
     }
-    page += &format!("Every single run is in `{0}.json`, from which this page is made (`keeplog-benches report render {0}.json`).\n", report.name);
+    page += &format!(
+        "Every single run is in `{0}.json`, from which this page is made (`keeplog-benches report render {0}.json`).\n",
+        report.name
+    );
     page
 }
 
@@ -86,7 +89,9 @@ mod tests {
     fn the_page_shows_tables_and_where_they_are_from() {
         let page = page(&sample(), true);
         let table = "## Sizes\n\n| Log | MB/s | ratio |\n|---|--:|--:|\n| a \\| b | 1,235 | 7.2 |\n| c | 0 | - |\n";
-        for part in [table, "# A sample\n", "2026-11-30 12:00 UTC", "2 cores", "- Mind the gap.\n", "![A sample](sample.svg)", "load before: 0.25"] {
+        for part in
+            [table, "# A sample\n", "2026-11-30 12:00 UTC", "2 cores", "- Mind the gap.\n", "![A sample](sample.svg)", "load before: 0.25"]
+        {
             assert!(page.contains(part), "{part} is missing in\n{page}");
         }
         assert!(!page.contains("debug build"));

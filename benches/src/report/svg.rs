@@ -165,7 +165,13 @@ impl Scale {
 
 /// A number with about three digits.
 fn short(value: f64) -> String {
-    let digits = if value >= 100.0 || value.fract() == 0.0 { 0 } else if value >= 10.0 { 1 } else { 2 };
+    let digits = if value >= 100.0 || value.fract() == 0.0 {
+        0
+    } else if value >= 10.0 {
+        1
+    } else {
+        2
+    };
     match value {
         v if v >= 1e6 => format!("{} M", grouped(v / 1e6, usize::from(v < 1e7 && v % 1e6 != 0.0))),
         v if v > 0.0 && v < 0.01 => format!("{v:.4}"),
@@ -235,7 +241,8 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        for (value, text) in [(0.001, "0.0010"), (0.5, "0.50"), (12.34, "12.3"), (1234.0, "1,234"), (50e6, "50 M"), (1.5e6, "1.5 M"), (256.0, "256")]
+        for (value, text) in
+            [(0.001, "0.0010"), (0.5, "0.50"), (12.34, "12.3"), (1234.0, "1,234"), (50e6, "50 M"), (1.5e6, "1.5 M"), (256.0, "256")]
         {
             assert_eq!(short(value), text);
         }
