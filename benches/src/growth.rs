@@ -20,7 +20,7 @@ use crate::table::{compact, threads_of};
 use crate::{Outcome, work};
 
 const ABOUT: &str = "`keeplog compact` as a whole process over logs that grow: in bytes, in keys, in number. Each log is made, cleaned \
-once with a warm page cache, checked, and removed. Growth is linear where the last columns stay what they are.";
+once with a warm page cache, checked, and removed. Time is linear where what it takes a unit stays as it is.";
 
 const COMMITS: Shape =
     Shape { mib: 256, keys: 800_000, records_per_batch: 1, value_bytes: 24, codec: Codec::None, segment_mib: 10, transactions: false };
@@ -56,14 +56,8 @@ pub(crate) fn run(args: &Growth, common: &Common) -> Outcome<Report> {
             let shape = Shape { mib, keys: COMMITS.keys.min(u32::try_from(mib * 800)?), ..COMMITS };
             one_log(shape, threads, &keeplog, args, common)
         })?;
-        add(
-            &mut report,
-            "MiB",
-            "With the size of a log, of 800,000 keys, 1 record a batch",
-            &places,
-            |place| place.bytes as f64 / 1e6,
-            "MB",
-        );
+        let unit = Unit { axis: "MiB", one: "MB", count: |place| place.bytes as f64 / 1e6, takes_memory: false };
+        add(&mut report, "With the size of a log, 1 record a batch, 24 B values, 800,000 keys at most", &unit, &places);
     }
     if wants(Axis::Keys) {
         let places = places(steps(100_000, args.max_keys.into()), args, |keys, threads| {
@@ -71,18 +65,13 @@ pub(crate) fn run(args: &Growth, common: &Common) -> Outcome<Report> {
             let shape = Shape { mib, keys: u32::try_from(keys)?, records_per_batch: 100, ..COMMITS };
             one_log(shape, threads, &keeplog, args, common)
         })?;
-        add(
-            &mut report,
-            "keys",
-            "With the number of keys, each twice on average, 100 records a batch",
-            &places,
-            |place| place.count as f64,
-            "key",
-        );
+        let unit = Unit { axis: "keys", one: "key", count: |place| place.count as f64, takes_memory: true };
+        add(&mut report, "With the number of keys, each twice on average, 100 records a batch, 24 B values", &unit, &places);
     }
     if wants(Axis::Logs) {
         let places = places(steps(10, args.max_logs), args, |logs, threads| many_logs(logs, threads, &keeplog, common))?;
-        add(&mut report, "logs", "With the number of logs, of 192 KiB each", &places, |place| place.count as f64, "log");
+        let unit = Unit { axis: "logs", one: "log", count: |place| place.count as f64, takes_memory: false };
+        add(&mut report, "With the number of logs, of 192 KiB each", &unit, &places);
     }
     Ok(report)
 }
@@ -190,22 +179,42 @@ fn write_small(data_dir: &Arc<DataDir>, number: u32) -> Outcome<()> {
     Ok(log.close()?)
 }
 
-/// Adds a table and two charts: time and memory, by `unit`s.
-fn add(report: &mut Report, axis: &str, title: &str, places: &[Place], units: impl Fn(&Place) -> f64, unit: &str) {
-    let mut columns = vec![Column::number(axis, 0), Column::number("MB", 0)];
+/// What an axis counts.
+struct Unit {
+    /// Many of them, as the axis is called.
+    axis: &'static str,
+    /// One of them, in columns of what it costs.
+    one: &'static str,
+    /// How many there are at a place.
+    count: fn(&Place) -> f64,
+    /// Whether memory may grow with them; it must not with others.
+    takes_memory: bool,
+}
+
+/// Adds a table and two charts: time and memory, along an axis.
+fn add(report: &mut Report, title: &str, unit: &Unit, places: &[Place]) {
+    let mut columns = vec![Column::number(unit.axis, 0), Column::number("MB", 0)];
     let kinds: Vec<u16> = places.first().map(|place| place.runs.iter().map(|(threads, _)| *threads).collect()).unwrap_or_default();
     for &threads in &kinds {
-        let named = |what: &str| format!("{}: {what}", threads_of(threads));
-        columns.extend([Column::number(named("s"), 3), Column::number(named("peak, MiB"), 1)]);
-        columns.extend([Column::number(named(&format!("us a {unit}")), 3), Column::number(named(&format!("peak bytes a {unit}")), 1)]);
+        let mut number = |what: &str, digits| columns.push(Column::number(format!("{}: {what}", threads_of(threads)), digits));
+        number("s", 3);
+        number(&format!("us a {}", unit.one), 2);
+        number("peak, MiB", 1);
+        if unit.takes_memory {
+            number(&format!("peak bytes a {}", unit.one), 1);
+        }
     }
     let seconds = |runs: &[Ran]| median(runs.iter().map(|ran| ran.seconds));
     let peak = |runs: &[Ran]| median(runs.iter().map(|ran| ran.peak_bytes as f64));
     let row = |place: &Place| {
         let mut row = vec![Cell::Number(place.count as f64), Cell::Number(place.bytes as f64 / 1e6)];
         for (_, runs) in &place.runs {
-            row.extend([Some(seconds(runs)).into(), Some(peak(runs) / f64::from(1 << 20)).into()]);
-            row.extend([Some(seconds(runs) * 1e6 / units(place)).into(), Some(peak(runs) / units(place)).into()]);
+            row.push(Some(seconds(runs)).into());
+            row.push(Some(seconds(runs) * 1e6 / (unit.count)(place)).into());
+            row.push(Some(peak(runs) / f64::from(1 << 20)).into());
+            if unit.takes_memory {
+                row.push(Some(peak(runs) / (unit.count)(place)).into());
+            }
         }
         row
     };
@@ -216,15 +225,15 @@ fn add(report: &mut Report, axis: &str, title: &str, places: &[Place], units: im
             name: threads_of(threads),
             values: places.iter().map(|place| Some(value(&place.runs[kind].1))).collect(),
         });
-        let along = Places::Along { axis: axis.to_owned(), at: at.clone() };
-        report.charts.push(Chart { title: format!("{what} by {axis}"), places: along, series: series.collect() });
+        let along = Places::Along { axis: unit.axis.to_owned(), at: at.clone() };
+        report.charts.push(Chart { title: format!("{what} by {}", unit.axis), places: along, series: series.collect() });
     };
     chart("Seconds", &seconds);
     chart("Peak memory, MiB,", &|runs| peak(runs) / f64::from(1 << 20));
     for place in places {
         for (threads, runs) in &place.runs {
             let runs: Vec<_> = runs.iter().map(Ran::figures).collect();
-            report.runs.push(json!({"axis": axis, "count": place.count, "bytes": place.bytes, "threads": threads, "runs": runs}));
+            report.runs.push(json!({"axis": unit.axis, "count": place.count, "bytes": place.bytes, "threads": threads, "runs": runs}));
         }
     }
 }

@@ -141,7 +141,7 @@ impl Measured {
     }
 
     fn row(&self) -> Vec<Cell> {
-        let mut row = vec![Cell::Text(self.label.clone()), Cell::Number(self.bytes as f64 / 1e6)];
+        let mut row = vec![Cell::Text(self.label.clone()), Cell::Text(self.name.to_owned()), Cell::Number(self.bytes as f64 / 1e6)];
         for (_, ours) in &self.ours {
             row.push(Some(median(ours.iter().map(|ran| ran.seconds))).into());
             row.push(Some(self.mb_per_s(ours)).into());
@@ -185,7 +185,7 @@ fn report(all: &[Measured], args: &ReportClean, taken: Taken) -> Report {
     let mut report = Report::new("clean", "Cleaning whole logs", ABOUT, taken);
     report.notes = notes(all, args);
     let Some(first) = all.first() else { return report };
-    let mut columns = vec![Column::text("Log"), Column::number("MB", 0)];
+    let mut columns = vec![Column::text("Log"), Column::text("--only"), Column::number("MB", 0)];
     for (threads, _) in &first.ours {
         let named = |what: &str| format!("{}: {what}", threads_of(*threads));
         columns.extend([Column::number(named("s"), 3), Column::number(named("MB/s"), 0), Column::number(named("peak, MiB"), 0)]);

@@ -39,7 +39,7 @@ fn clean_all(dir: &Path, segment_mib: &str, runs: &str) -> Result<(), Box<dyn Er
     Ok(())
 }
 
-fn clean(dir: &Path, root: &Path, segment_mib: u64) -> Result<(), Box<dyn Error>> {
+fn clean(dir: &Path, root: &Path, segment_mib: u32) -> Result<(), Box<dyn Error>> {
     let copy = root.join("t-0");
     fs::create_dir_all(&copy)?;
     for entry in fs::read_dir(dir)? {
