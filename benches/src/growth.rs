@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Growth, common: &Common) -> Outcome<Report> {
     }
     if wants(Axis::Keys) {
         let places = places(steps(100_000, args.max_keys.into()), args, |keys, threads| {
-            let mib = (keys * RECORDS_PER_KEY * RECORD_BYTES >> 20).max(1);
+            let mib = ((keys * RECORDS_PER_KEY * RECORD_BYTES) >> 20).max(1);
             let shape = Shape { mib, keys: u32::try_from(keys)?, records_per_batch: 100, ..COMMITS };
             one_log(shape, threads, &keeplog, args, common)
         })?;
@@ -96,7 +96,7 @@ fn comfortable_mib(common: &Common) -> Outcome<u64> {
     let dir = common.dir.clone().unwrap_or_else(std::env::temp_dir);
     fs::create_dir_all(&dir)?;
     let disk = statvfs(&dir)?;
-    let free_mib = disk.blocks_available() * disk.fragment_size() >> 20;
+    let free_mib = (disk.blocks_available() * disk.fragment_size()) >> 20;
     Ok([16, 8, 4, 2, 1].into_iter().map(|gib| gib << 10).find(|mib| *mib <= free_mib / 3).unwrap_or(256))
 }
 
