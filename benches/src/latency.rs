@@ -48,17 +48,21 @@ pub(crate) fn run(args: &Latency, common: &Common) -> Outcome<Report> {
     shape.write(&log)?;
     log.close()?;
 
+    let per_tick = (args.records_per_s / 1000 / shape.records_per_batch).max(1);
     let mut rows = Vec::new();
     for durability in [Durability::Buffered, Durability::Synced] {
         let copy = dir.path().join("copy");
         let mut pairs = Vec::new();
         for _ in 0..common.runs {
             work::copy(&source, &copy)?;
-            pairs.push(once(&copy, durability, args)?);
+            pairs.push(once(&copy, durability, per_tick, args)?);
             fs::remove_dir_all(&copy)?;
         }
         let name = match durability {
-            Durability::Buffered => format!("buffered, {} records/s", keeplog_benches::suite::thousands(args.records_per_s.into())),
+            Durability::Buffered => {
+                let records_per_s = u64::from(per_tick) * u64::from(shape.records_per_batch) * 1000;
+                format!("buffered, {} records/s", keeplog_benches::suite::thousands(records_per_s))
+            }
             Durability::Synced => "synced, one after the other".to_owned(),
         };
         report.runs.push(json!({"name": name, "runs": pairs.iter().map(Pair::json).collect::<Vec<_>>()}));
@@ -73,7 +77,7 @@ pub(crate) fn run(args: &Latency, common: &Common) -> Outcome<Report> {
     Ok(report)
 }
 
-fn once(dir: &Path, durability: Durability, args: &Latency) -> Outcome<Pair> {
+fn once(dir: &Path, durability: Durability, per_tick: u32, args: &Latency) -> Outcome<Pair> {
     let shape = args.shape.shape();
     // The pass is begun by hand, so that it is known when one runs.
     let options = StoreOptions::new().log(shape.log_options()).log_cleaner_threads(args.threads).log_cleaner_enable(false);
@@ -84,7 +88,7 @@ fn once(dir: &Path, durability: Durability, args: &Latency) -> Outcome<Pair> {
 
     let half = Duration::from_secs_f64(args.seconds / 2.0);
     let (clock, never) = (log.storage(), AtomicBool::new(false));
-    let mut writer = Writer { log: &log, batches: &batches, durability, per_tick: args.records_per_s / 1000 / shape.records_per_batch };
+    let mut writer = Writer { log: &log, batches: &batches, durability, per_tick };
     writer.write(half / 10, &never)?; // files and caches at hand
     let mut idle = writer.write(half, &never)?;
 
@@ -126,7 +130,7 @@ impl Writer<'_> {
         let mut batches = self.batches.iter().cycle();
         let mut due = began;
         loop {
-            let bunch = if self.durability == Durability::Buffered { self.per_tick.max(1) } else { 1 };
+            let bunch = if self.durability == Durability::Buffered { self.per_tick } else { 1 };
             for batch in batches.by_ref().take(bunch as usize) {
                 let before = clock.monotonic();
                 self.log.append(batch, self.durability)?;

@@ -13,7 +13,7 @@ pub(crate) fn publish(report: &Report, publish: &Publish, json: bool) -> Outcome
     if json {
         println!("{}", serde_json::to_string(report)?);
     } else {
-        print!("{}", report.markdown(false));
+        print!("{}", report.text());
     }
     match &publish.out {
         Some(dir) => write(report, dir),
@@ -39,7 +39,7 @@ pub(crate) fn render(files: &[PathBuf]) -> Outcome<()> {
 }
 
 fn render_into(report: &Report, dir: &Path) -> Outcome<()> {
-    fs::write(dir.join(format!("{}.md", report.name)), report.markdown(true))?;
+    fs::write(dir.join(format!("{}.md", report.name)), report.page())?;
     if let Some(picture) = report.svg() {
         fs::write(dir.join(format!("{}.svg", report.name)), picture)?;
     }

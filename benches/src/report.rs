@@ -134,10 +134,16 @@ impl Report {
         }
     }
 
-    /// Its page. With `picture`, the page shows the picture that lies beside it.
+    /// Its tables and what goes with them, to be printed.
     #[must_use]
-    pub fn markdown(&self, picture: bool) -> String {
-        markdown::page(self, picture)
+    pub fn text(&self) -> String {
+        markdown::text(self)
+    }
+
+    /// Its page: the text, the picture, and where the rest is. It lies beside its other files.
+    #[must_use]
+    pub fn page(&self) -> String {
+        markdown::page(self)
     }
 
     /// Its charts, one below the other, as a picture for light and dark pages; none if it has no charts.

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::{Cell, Column, Report, Table};
 
-/// The whole page.
-pub(super) fn page(report: &Report, picture: bool) -> String {
+/// Where it is from, what it says, and its tables.
+pub(super) fn text(report: &Report) -> String {
     let mut page = format!("# {}\n\n{}\n\n", report.title, report.about);
     let taken = &report.taken;
     // invariant: writing to a string does not fail
@@ -35,13 +35,16 @@ pub(super) fn page(report: &Report, picture: bool) -> String {
         page += &markdown(table);
         page.push('\n');
     }
-    if picture && !report.charts.is_empty() {
-        page += &format!("![{}]({}.svg)\n\n", report.title, report.name);
+    page
+}
+
+/// The same as a page beside its files: with the picture, and where every run is.
+pub(super) fn page(report: &Report) -> String {
+    let (mut page, name) = (text(report), &report.name);
+    if !report.charts.is_empty() {
+        page += &format!("![{}]({name}.svg)\n\n", report.title);
     }
-    page += &format!(
-        "Every single run is in `{0}.json`, from which this page is made (`keeplog-benches report render {0}.json`).\n",
-        report.name
-    );
+    page += &format!("Every single run is in `{name}.json`, from which this page is made (`keeplog-benches report render {name}.json`).\n");
     page
 }
 
@@ -87,7 +90,7 @@ mod tests {
 
     #[test]
     fn the_page_shows_tables_and_where_they_are_from() {
-        let page = page(&sample(), true);
+        let page = page(&sample());
         let table = "## Sizes\n\n| Log | MB/s | ratio |\n|---|--:|--:|\n| a \\| b | 1,235 | 7.2 |\n| c | 0 | - |\n";
         for part in
             [table, "# A sample\n", "2026-11-30 12:00 UTC", "2 cores", "- Mind the gap.\n", "![A sample](sample.svg)", "load before: 0.25"]
@@ -95,6 +98,8 @@ mod tests {
             assert!(page.contains(part), "{part} is missing in\n{page}");
         }
         assert!(!page.contains("debug build"));
+        // What is printed has no files beside it.
+        assert!(page.starts_with(&text(&sample())) && !text(&sample()).contains("sample."));
     }
 
     #[test]
