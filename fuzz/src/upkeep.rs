@@ -39,13 +39,13 @@ pub(crate) fn look_over(disk: &MemoryStorage, dir: &Path) {
     serde_json::to_string(&report).expect("a report has text only");
 }
 
-/// Cleans the log that `open` opens on `disk`, with one batch a chunk and nothing held, and loads it before and after.
+/// Cleans the log that `open` opens on `disk`, with one batch a chunk, little held and few keys at a time, and loads it before and after.
 /// `whole` says that all of it can be read, in every way.
 pub(crate) fn keeps_what_counts(disk: &MemoryStorage, open: impl Fn() -> Log, whole: bool, now_ms: i64) {
     let log = open();
     let before = Kept::of(&log);
     let loaded = loads(&log, whole);
-    let options = CleanOptions::for_log(log.options(), now_ms).chunk_bytes(1).held_bytes_max(500);
+    let options = CleanOptions::for_log(log.options(), now_ms).chunk_bytes(1).held_bytes_max(500).dedupe_keys_max(Some(7));
     match clean(&log, &options, &()) {
         Ok(_) => {}
         Err(error) => {

@@ -132,7 +132,7 @@ fn kafka_mistakes_transactions(dir: &Path, number: usize, round: &Value) -> bool
 fn read_again_makes_no_difference(before: &MemoryLog, options: &CleanOptions) -> Result<(), String> {
     let mut roomy = before.clone();
     roomy.clean(&options.clone().dedupe_keys_max(None)).map_err(|e| format!("{e:?}"))?;
-    for threads in [1, 2] {
+    for threads in [1, 2, 7] {
         let mut tight = before.clone();
         let few = options.clone().dedupe_keys_max(Some(7)).overflow(Overflow::ReadAgain).threads(threads);
         let report = tight.clean(&few).map_err(|e| format!("{e:?}"))?;

@@ -45,9 +45,9 @@ fn run() {
 }
 
 fn options(log: &Log, threads: usize) -> CleanOptions {
-    // Each batch is a chunk, and what stays of some is held, of others read again.
+    // Each batch is a chunk, what stays of some is held, of others read again, and not all keys may fit into the set.
     let options = CleanOptions::for_log(log.options(), log.storage().now_ms()).chunk_bytes(1).threads(threads);
-    options.held_bytes_max(u64::from(any(3)) * 100)
+    options.held_bytes_max(u64::from(any(3)) * 100).dedupe_keys_max([None, Some(3)][any(2) as usize])
 }
 
 fn counts(report: &CleanReport) -> [u64; 6] {
