@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use keeplog_cleaner::CleanOptions;
 use keeplog_engine::{Error, LogOptions, Result};
 
-/// Settings of a [`crate::Store`]. Methods set one value each and return the options.
+/// Settings of a [`crate::Store`]. Methods set one value each and return the options. Those of the cleaner can be changed while
+/// the store is open ([`Store::set_cleaner`](crate::Store::set_cleaner)), those of logs in part
+/// ([`Store::set_log_options`](crate::Store::set_log_options)).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StoreOptions {
@@ -27,7 +29,6 @@ pub struct StoreOptions {
     /// no more than the dirty records can need.
     pub log_cleaner_dedupe_buffer_size: u64,
     /// `log.cleaner.io.max.bytes.per.second`: what all passes may read and write together; default no limit.
-    /// [`Store::set_cleaner_rate`](crate::Store::set_cleaner_rate) changes it while the store is open.
     pub log_cleaner_io_max_bytes_per_second: u64,
     /// `log.flush.offset.checkpoint.interval.ms`: how often recovery points are saved; default 60 s. Less is to be
     /// scanned after a crash if it is shorter.

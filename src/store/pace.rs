@@ -7,6 +7,10 @@ use keeplog_engine::Log;
 use keeplog_engine::sync::atomic::{AtomicBool, Ordering};
 use keeplog_engine::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use super::Inner;
+use super::cleaning::For;
+use super::passes::Pass;
+
 /// How often a pass that waits looks whether its log is wanted, and at the clock.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -53,7 +57,12 @@ impl Pace {
     /// Passes stop, and wait for nothing any more.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        // Whoever is about to wait has seen it, or is woken.
+        self.wake();
+    }
+
+    /// Passes that wait look whether they are still wanted.
+    pub(super) fn wake(&self) {
+        // Whoever is about to wait has seen what changed, or is woken.
         let _account = self.account();
         self.changed.notify_all();
     }
@@ -69,18 +78,21 @@ impl Pace {
 
 /// Keeps one pass to the pace.
 pub(super) struct Paced<'a> {
-    pub(super) pace: &'a Pace,
+    pub(super) inner: &'a Inner,
     pub(super) log: &'a Log,
+    pub(super) pass: &'a Pass<'a>,
+    pub(super) sake: For,
 }
 
 impl Watch for Paced<'_> {
     fn is_stopped(&self) -> bool {
-        self.pace.is_stopped()
+        let is_switched_off = || self.sake == For::Background && !self.inner.options().log_cleaner_enable;
+        self.inner.pace.is_stopped() || self.pass.is_unwanted() || is_switched_off()
     }
 
     fn charge(&self, bytes: u64) {
-        let storage = self.log.storage();
-        let mut account = self.pace.account();
+        let (storage, pace) = (self.log.storage(), &self.inner.pace);
+        let mut account = pace.account();
         account.wait(storage.monotonic());
         account.debt_bytes += bytes as f64;
         loop {
@@ -89,7 +101,7 @@ impl Watch for Paced<'_> {
             if wait.is_zero() || self.is_stopped() || self.log.is_wanted() {
                 return;
             }
-            account = self.pace.changed.wait_timeout(account, wait.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
+            account = pace.changed.wait_timeout(account, wait.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
