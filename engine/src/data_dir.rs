@@ -20,7 +20,7 @@ use crate::names::{DirectoryName, DirectoryState, TopicPartition};
 use crate::planted::{Defect, is_planted};
 use crate::storage::{EntryKind, FileLock, OpenMode, Storage, write_all_at};
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use crate::{Error, ErrorKind, Result};
+use crate::{AppendLatency, Error, ErrorKind, Result};
 
 mod changes;
 mod create;
@@ -90,6 +90,7 @@ pub struct DataDir {
     written: Mutex<Written>,
     /// See [`DataDir::note_change`]. Nothing else is taken while it is held.
     changed: Mutex<BTreeSet<TopicPartition>>,
+    append_latency: AppendLatency,
 }
 
 /// The lock that a broker respects, and that of the directory itself.
@@ -178,6 +179,7 @@ impl DataDir {
             state: Mutex::new(state),
             written: Mutex::new(Written::found(written)),
             changed: Mutex::default(),
+            append_latency: AppendLatency::default(),
         })
     }
 
@@ -195,8 +197,8 @@ impl DataDir {
         let state =
             State { closed: false, lock: Some(lock), partitions, foreign: Vec::new(), offsets: Default::default(), version: 0, opens: 0 };
         let (warnings, written) = (Vec::new(), Mutex::new(Written::found(Default::default())));
-        let (state, changed) = (Mutex::new(state), Mutex::default());
-        Ok(Self { storage, path: above, alone: Some(dir), was_clean: false, warnings, state, written, changed })
+        let (state, changed, append_latency) = (Mutex::new(state), Mutex::default(), AppendLatency::default());
+        Ok(Self { storage, path: above, alone: Some(dir), was_clean: false, warnings, state, written, changed, append_latency })
     }
 
     /// As [`DataDir::open`]; creates the directory, and those above it, durably if they are missing.
@@ -215,6 +217,12 @@ impl DataDir {
     #[must_use]
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
+    }
+
+    /// How long appends to its logs take.
+    #[must_use]
+    pub fn append_latency(&self) -> &AppendLatency {
+        &self.append_latency
     }
 
     /// What was wrong at open, in the order found.

@@ -33,6 +33,8 @@ pub struct CleanerStatus {
     pub bytes_written: u64,
     /// Seconds that they took.
     pub seconds: f64,
+    /// Seconds that passes have rested so as not to disturb appends: see [`StoreOptions::yield_to_appends`](crate::StoreOptions::yield_to_appends).
+    pub rested_seconds: f64,
     /// The last pass of each log.
     pub last: BTreeMap<TopicPartition, LastClean>,
     /// Logs whose last pass failed, with the reason. They are left alone until the store is opened again.
@@ -132,7 +134,8 @@ impl Background {
     pub(super) fn status(&self, inner: &Inner) -> CleanerStatus {
         let (looks, paused) = (self.shared.due.looks(), inner.passes.paused());
         let known = self.shared.status().clone();
-        CleanerStatus { paused, dirtiness_looks: looks.dirtiness, upkeep_looks: looks.upkeep, ..known }
+        let rested_seconds = inner.guard.rested().as_secs_f64();
+        CleanerStatus { rested_seconds, paused, dirtiness_looks: looks.dirtiness, upkeep_looks: looks.upkeep, ..known }
     }
 
     /// A log was opened anew: it may be cleanable now.

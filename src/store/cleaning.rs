@@ -79,7 +79,7 @@ impl Inner {
             options.threads = settings.log_cleaner_threads;
             options.dedupe_buffer_bytes = settings.log_cleaner_dedupe_buffer_size;
         }
-        let report = clean(log, &options, &Paced { inner: self, log, pass: &pass, sake })?;
+        let report = clean(log, &options, &Paced::begin(self, log, &pass, sake))?;
         if report.outcome == CleanOutcome::Cleaned {
             log.set_cleaner_offset(report.new_dirty, as_of);
             if sake == For::Caller {

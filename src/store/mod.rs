@@ -3,6 +3,7 @@
 mod background;
 mod cleaning;
 mod due;
+mod guard;
 mod options;
 mod pace;
 mod passes;
@@ -25,6 +26,7 @@ pub use settings::CleanerSettings;
 
 use background::Background;
 use cleaning::For;
+use guard::Guard;
 use pace::Pace;
 use passes::Passes;
 
@@ -44,6 +46,7 @@ pub(crate) struct Inner {
     /// Some of them change while the store is open. Nothing else is taken while it is held.
     options: Mutex<StoreOptions>,
     pace: Arc<Pace>,
+    guard: Guard,
     passes: Passes,
     logs: Mutex<Logs>,
     /// Held from the beginning of the close to its end.
@@ -99,8 +102,9 @@ impl Store {
             }
         }
         let pace = Arc::new(Pace::new(options.log_cleaner_io_max_bytes_per_second, data_dir.storage().monotonic()));
+        data_dir.append_latency().set_wanted(options.yield_to_appends);
         let (options, logs, passes) = (Mutex::new(options), Mutex::new(logs), Passes::default());
-        let inner = Arc::new(Inner { data_dir, options, pace, passes, logs, closing: Mutex::new(()) });
+        let inner = Arc::new(Inner { data_dir, options, pace, guard: Guard::default(), passes, logs, closing: Mutex::new(()) });
         let background = Arc::new(Background::start(&inner)?);
         Ok(Self { inner, background })
     }

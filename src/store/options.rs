@@ -30,6 +30,9 @@ pub struct StoreOptions {
     pub log_cleaner_dedupe_buffer_size: u64,
     /// `log.cleaner.io.max.bytes.per.second`: what all passes may read and write together; default no limit.
     pub log_cleaner_io_max_bytes_per_second: u64,
+    /// Whether passes rest while appends take longer beside them than alone; default yes. They go on for a tenth of their time
+    /// at least. [`CleanerStatus::rested_seconds`](crate::CleanerStatus::rested_seconds) shows how long they have rested.
+    pub yield_to_appends: bool,
     /// `log.flush.offset.checkpoint.interval.ms`: how often recovery points are saved; default 60 s. Less is to be
     /// scanned after a crash if it is shorter.
     pub log_flush_offset_checkpoint_interval_ms: u64,
@@ -46,6 +49,7 @@ impl Default for StoreOptions {
             log_cleaner_threads: 1,
             log_cleaner_dedupe_buffer_size: 128 << 20,
             log_cleaner_io_max_bytes_per_second: u64::MAX,
+            yield_to_appends: true,
             log_flush_offset_checkpoint_interval_ms: 60_000,
         }
     }
@@ -111,6 +115,13 @@ impl StoreOptions {
     #[must_use]
     pub fn log_cleaner_io_max_bytes_per_second(mut self, bytes: u64) -> Self {
         self.log_cleaner_io_max_bytes_per_second = bytes;
+        self
+    }
+
+    /// Sets [`StoreOptions::yield_to_appends`](#structfield.yield_to_appends).
+    #[must_use]
+    pub fn yield_to_appends(mut self, yields: bool) -> Self {
+        self.yield_to_appends = yields;
         self
     }
 

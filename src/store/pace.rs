@@ -1,4 +1,4 @@
-//! How fast the passes of a store go, all together, and when they stop.
+//! How fast the passes of a store go, all together, when they rest, and when they stop.
 
 use std::time::Duration;
 
@@ -76,12 +76,43 @@ impl Pace {
     }
 }
 
-/// Keeps one pass to the pace.
+/// Keeps one pass to the pace, from its begin until it is dropped.
 pub(super) struct Paced<'a> {
-    pub(super) inner: &'a Inner,
-    pub(super) log: &'a Log,
-    pub(super) pass: &'a Pass<'a>,
-    pub(super) sake: For,
+    inner: &'a Inner,
+    log: &'a Log,
+    pass: &'a Pass<'a>,
+    sake: For,
+}
+
+impl<'a> Paced<'a> {
+    pub(super) fn begin(inner: &'a Inner, log: &'a Log, pass: &'a Pass<'a>, sake: For) -> Self {
+        inner.guard.work_from(log.storage().monotonic());
+        inner.data_dir.append_latency().begin_work();
+        Self { inner, log, pass, sake }
+    }
+
+    /// Waits as long as `left` says, from one look to the next. Nobody who wants the log to himself waits for that.
+    fn wait(&self, mut left: impl FnMut(&mut Account) -> Duration) {
+        let pace = &self.inner.pace;
+        let mut account = pace.account();
+        loop {
+            let wait = left(&mut account);
+            if wait.is_zero() || self.is_stopped() || self.log.is_wanted() {
+                return;
+            }
+            account = pace.changed.wait_timeout(account, wait.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Rests as long as appends need it.
+    fn give_way(&self, now: Duration) {
+        let is_wanted = || self.inner.options().yield_to_appends;
+        if !is_wanted() {
+            return;
+        }
+        let until = self.inner.guard.rest_until(now, self.inner.data_dir.append_latency());
+        self.wait(|_| if is_wanted() { until.saturating_sub(self.log.storage().monotonic()) } else { Duration::ZERO });
+    }
 }
 
 impl Watch for Paced<'_> {
@@ -91,18 +122,22 @@ impl Watch for Paced<'_> {
     }
 
     fn charge(&self, bytes: u64) {
-        let (storage, pace) = (self.log.storage(), &self.inner.pace);
-        let mut account = pace.account();
-        account.wait(storage.monotonic());
-        account.debt_bytes += bytes as f64;
-        loop {
-            let wait = account.wait(storage.monotonic());
-            // Nobody who wants the log to himself waits for a rate.
-            if wait.is_zero() || self.is_stopped() || self.log.is_wanted() {
-                return;
-            }
-            account = pace.changed.wait_timeout(account, wait.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
+        let clock = self.log.storage();
+        let now = clock.monotonic();
+        self.give_way(now);
+        {
+            let mut account = self.inner.pace.account();
+            account.wait(clock.monotonic());
+            account.debt_bytes += bytes as f64;
         }
+        self.wait(|account| account.wait(clock.monotonic()));
+        self.inner.guard.work_from(clock.monotonic());
+    }
+}
+
+impl Drop for Paced<'_> {
+    fn drop(&mut self) {
+        self.inner.data_dir.append_latency().end_work();
     }
 }
 

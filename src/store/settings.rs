@@ -19,6 +19,8 @@ pub struct CleanerSettings {
     pub log_cleaner_dedupe_buffer_size: u64,
     /// [`StoreOptions::log_cleaner_io_max_bytes_per_second`]. It counts at once, also for a pass under way.
     pub log_cleaner_io_max_bytes_per_second: u64,
+    /// [`StoreOptions::yield_to_appends`]. It counts at once, also for a pass under way.
+    pub yield_to_appends: bool,
 }
 
 macro_rules! setters {
@@ -41,6 +43,7 @@ impl CleanerSettings {
         log_cleaner_threads: usize,
         log_cleaner_dedupe_buffer_size: u64,
         log_cleaner_io_max_bytes_per_second: u64,
+        yield_to_appends: bool,
     }
 
     fn of(options: &StoreOptions) -> Self {
@@ -50,6 +53,7 @@ impl CleanerSettings {
             log_cleaner_threads: options.log_cleaner_threads,
             log_cleaner_dedupe_buffer_size: options.log_cleaner_dedupe_buffer_size,
             log_cleaner_io_max_bytes_per_second: options.log_cleaner_io_max_bytes_per_second,
+            yield_to_appends: options.yield_to_appends,
         }
     }
 
@@ -62,6 +66,7 @@ impl CleanerSettings {
             .log_cleaner_threads(self.log_cleaner_threads)
             .log_cleaner_dedupe_buffer_size(self.log_cleaner_dedupe_buffer_size)
             .log_cleaner_io_max_bytes_per_second(self.log_cleaner_io_max_bytes_per_second)
+            .yield_to_appends(self.yield_to_appends)
     }
 }
 
@@ -83,6 +88,7 @@ impl Store {
             changed.check()?;
             *options = changed;
         }
+        self.inner.data_dir.append_latency().set_wanted(settings.yield_to_appends);
         self.inner.pace.set_rate(settings.log_cleaner_io_max_bytes_per_second, self.inner.data_dir.storage().monotonic());
         self.background.wake();
         Ok(())

@@ -9,6 +9,7 @@ use crate::producers::{Marker, SequenceCheck};
 use crate::record::{self, BatchHeader, BatchSpec, BatchWriter, ControlType, Decoder, EndMarker, Record, TimestampType, TxnResult};
 use crate::segment::{BatchPlace, IndexBuilder, SEGMENT_FILES, Segment};
 use crate::storage::{OpenMode, write_all_at};
+use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, MutexGuard, PoisonError};
 use crate::{Error, ErrorKind, Result};
 
@@ -264,9 +265,15 @@ impl Inner {
     }
 
     fn append_leader(&self, batch: &mut [u8], durability: Durability) -> Result<Appended> {
+        let (latency, clock) = (self.data_dir.append_latency(), &*self.place.storage);
+        let started = latency.start(self.end_offset.load(Ordering::Relaxed), clock);
         let mut writer = self.writer();
         let placed = self.place_leader_batch(&mut writer, batch)?;
-        self.acknowledge(writer, placed, durability)
+        let placed = self.acknowledge(writer, placed, durability)?;
+        if let Some(started) = started {
+            latency.finish(started, durability, clock);
+        }
+        Ok(placed)
     }
 
     /// Waits as `durability` asks for. `writer` is the guard under which the batch was placed.
