@@ -10,6 +10,7 @@ mod field_store;
 mod field_threads;
 mod guard;
 mod kill;
+mod many_logs;
 mod offset_store;
 mod pauses;
 mod settings;
