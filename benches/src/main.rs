@@ -1,13 +1,17 @@
 //! Whole-run measurements: how fast logs are appended to, cleaned, and loaded into the offset cache.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a program that prints its result")]
-#![allow(clippy::disallowed_methods, reason = "directories are made, copied and removed beside the storage that is measured")]
+#![allow(clippy::disallowed_methods, reason = "directories are made, copied and removed, and time is taken, beside what is measured")]
 
 mod append;
 mod args;
 mod beside;
 mod clean;
+mod idle;
+mod latencies;
+mod process;
 mod reload;
+mod soak;
 mod work;
 
 use std::process::ExitCode;
@@ -29,8 +33,11 @@ fn main() -> ExitCode {
         Command::Clean(clean) => clean::run(clean, &args.common),
         Command::Reload(reload) => reload::run(reload, &args.common),
         Command::Make(make) => make_log(make).map(|()| Vec::new()),
+        Command::Soak(soak) => soak::run(soak, &args.common).map(|()| Vec::new()),
+        Command::Idle(idle) => idle::run(idle, &args.common).map(|()| Vec::new()),
     };
     match measured {
+        Ok(all) if all.is_empty() => ExitCode::SUCCESS, // it has printed what there was, as it came
         Ok(all) => {
             print(&all, args.common.json);
             ExitCode::SUCCESS
@@ -57,9 +64,7 @@ fn print(all: &[Figures], json: bool) {
         println!("{}", Value::Array(all.iter().map(Figures::json).collect()));
         return;
     }
-    if !all.is_empty() {
-        println!("{}", Figures::header());
-    }
+    println!("{}", Figures::header());
     for figures in all {
         println!("{figures}");
     }
