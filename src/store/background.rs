@@ -132,10 +132,10 @@ impl Background {
     }
 
     pub(super) fn status(&self, inner: &Inner) -> CleanerStatus {
-        let (looks, paused) = (self.shared.due.looks(), inner.passes.paused());
+        let ([dirtiness_looks, upkeep_looks], paused) = (self.shared.due.looks(), inner.passes.paused());
         let known = self.shared.status().clone();
         let rested_seconds = inner.guard.rested().as_secs_f64();
-        CleanerStatus { rested_seconds, paused, dirtiness_looks: looks.dirtiness, upkeep_looks: looks.upkeep, ..known }
+        CleanerStatus { rested_seconds, paused, dirtiness_looks, upkeep_looks, ..known }
     }
 
     /// A log was opened anew: it may be cleanable now.

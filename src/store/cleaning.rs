@@ -38,10 +38,12 @@ impl Inner {
     /// it is meant to: see [`Store::open`](crate::Store::open).
     pub(super) fn is_to_be_compacted(&self, log: &Log) -> bool {
         let name = log.topic_partition();
-        log.current_options().cleanup_policy.compacts()
-            && (self.options().topics.contains_key(name.topic())
-                || is_known_compacted(&self.data_dir, name)
-                || self.logs().asked_for.contains(name))
+        if !log.current_options().cleanup_policy.compacts() {
+            return false;
+        }
+        // On its own: nothing else is taken while the options are held.
+        let has_settings = self.options().topics.contains_key(name.topic());
+        has_settings || is_known_compacted(&self.data_dir, name) || self.logs().asked_for.contains(name)
     }
 
     /// How much of a log is dirty. A checkpoint that lies outside of the log is corrected at once.

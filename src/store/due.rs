@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use keeplog_cleaner::schedule::{Agenda, Queue};
+use keeplog_engine::sync::atomic::{AtomicU64, Ordering};
 use keeplog_engine::sync::{Mutex, MutexGuard, PoisonError};
 use keeplog_engine::{Log, TopicPartition};
 
@@ -13,6 +14,7 @@ use super::Inner;
 #[derive(Default)]
 pub(super) struct Due {
     state: Mutex<State>,
+    looks: Looks,
 }
 
 #[derive(Default)]
@@ -22,16 +24,15 @@ struct State {
     /// Logs whose size is limited, with their ends when they were last looked at: any append may be one too many, and tells
     /// nobody.
     limited: BTreeMap<TopicPartition, u64>,
-    looks: Looks,
 }
 
-/// How many logs were looked at.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Looks {
+/// How many logs were looked at. Told without a wait for a look.
+#[derive(Debug, Default)]
+struct Looks {
     /// To tell how dirty they are.
-    pub(super) dirtiness: u64,
+    dirtiness: AtomicU64,
     /// To remove old segments, or to close the active one.
-    pub(super) upkeep: u64,
+    upkeep: AtomicU64,
 }
 
 impl Due {
@@ -44,7 +45,7 @@ impl Due {
                 state.cleaning.forget(&name);
                 continue;
             };
-            state.looks.dirtiness += 1;
+            self.looks.dirtiness.fetch_add(1, Ordering::Relaxed);
             match inner.look(&log) {
                 Ok(look) => state.cleaning.judge(&name, &look.dirtiness, &look.rules, look.holds_until_ms),
                 Err(error) => {
@@ -73,7 +74,7 @@ impl Due {
             state.upkeep.forget(name);
             state.limited.remove(name);
         }
-        state.looks.upkeep += logs.len() as u64;
+        self.looks.upkeep.fetch_add(logs.len() as u64, Ordering::Relaxed);
         logs
     }
 
@@ -90,8 +91,9 @@ impl Due {
         }
     }
 
-    pub(super) fn looks(&self) -> Looks {
-        self.lock().looks
+    /// How many looks were taken so far: at how dirty logs are, and at their upkeep.
+    pub(super) fn looks(&self) -> [u64; 2] {
+        [&self.looks.dirtiness, &self.looks.upkeep].map(|looks| looks.load(Ordering::Relaxed))
     }
 
     /// The state, in which is noted what has changed.

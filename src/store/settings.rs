@@ -1,6 +1,6 @@
 //! Settings that change while a store is open, and pauses.
 
-use keeplog_engine::{Error, ErrorKind, LogOptions, Result, TopicPartition};
+use keeplog_engine::{Error, ErrorKind, Log, LogOptions, Result, TopicPartition};
 
 use super::{Store, StoreOptions};
 
@@ -113,10 +113,14 @@ impl Store {
     /// for that log and those after it.
     pub fn set_log_options(&self, topic: &str, options: &LogOptions) -> Result<()> {
         options.check()?;
-        let mut logs = self.logs();
-        logs.retain(|log| log.topic_partition().topic() == topic);
-        logs.iter().try_for_each(|log| log.set_options(options))?;
-        self.inner.options().topics.insert(topic.to_owned(), options.clone());
+        let logs: Vec<Log> = {
+            // Held until all is changed: no log of the topic is opened meanwhile.
+            let logs = self.inner.logs();
+            let of_topic: Vec<_> = logs.open.values().filter(|log| log.topic_partition().topic() == topic).cloned().collect();
+            of_topic.iter().try_for_each(|log| log.set_options(options))?;
+            self.inner.options().topics.insert(topic.to_owned(), options.clone());
+            of_topic
+        };
         for log in &logs {
             // Once more: what is cleaned depends on whether its topic has settings of its own, too.
             self.inner.data_dir.note_change(log.topic_partition());
