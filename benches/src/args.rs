@@ -75,6 +75,10 @@ pub(crate) struct Soak {
     /// `segment.bytes`, MiB.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..2048))]
     pub(crate) segment_mib: u32,
+    /// `min.cleanable.dirty.ratio`. A pass writes what is live beside what is there, so with a half the disk holds three times
+    /// the live data while it does.
+    #[arg(long, default_value_t = 0.5)]
+    pub(crate) dirty_ratio: f64,
     /// `log.cleaner.threads`.
     #[arg(long, default_value_t = 1)]
     pub(crate) threads: usize,

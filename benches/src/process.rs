@@ -25,13 +25,32 @@ pub(crate) fn processor_time() -> Outcome<Duration> {
     Ok(Duration::from_secs_f64(ticks / TICKS_PER_S))
 }
 
-/// Bytes of all files below `dir`. Files that go meanwhile do not count.
-pub(crate) fn disk_bytes(dir: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(dir) else { return 0 };
-    let bytes = |entry: fs::DirEntry| match entry.metadata() {
-        Ok(metadata) if metadata.is_dir() => disk_bytes(&entry.path()),
-        Ok(metadata) => metadata.len(),
-        Err(_) => 0,
-    };
-    entries.flatten().map(bytes).sum()
+/// Bytes of files.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct DiskBytes {
+    /// Those that are in use.
+    pub(crate) used: u64,
+    /// Outputs of a pass that are not in their places yet, and what they have replaced.
+    pub(crate) passing: u64,
+}
+
+/// What the files below `dir` take. Files that go meanwhile do not count.
+pub(crate) fn disk_bytes(dir: &Path) -> DiskBytes {
+    let mut sum = DiskBytes::default();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => {
+                let below = disk_bytes(&entry.path());
+                sum.used += below.used;
+                sum.passing += below.passing;
+            }
+            Ok(metadata) => {
+                let name = entry.file_name();
+                let is_passing = [".cleaned", ".swap", ".deleted"].iter().any(|suffix| name.to_string_lossy().ends_with(suffix));
+                *if is_passing { &mut sum.passing } else { &mut sum.used } += metadata.len();
+            }
+            Err(_) => {}
+        }
+    }
+    sum
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keeplog::{Durability, OffsetAndMetadata, OffsetOptions, OffsetStore, StoreOptions};
+use keeplog::{Durability, LogOptions, OffsetAndMetadata, OffsetOptions, OffsetStore, StoreOptions};
 use serde_json::{Value, json};
 
 use crate::args::{Common, Soak};
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Soak, common: &Common) -> Outcome<()> {
     let options = OffsetOptions::new()
         .durability(durability)
         .offsets_topic_num_partitions(args.partitions)
-        .offsets_topic_segment_bytes(args.segment_mib << 20)
+        .log(LogOptions::new().segment_bytes(args.segment_mib << 20).min_cleanable_dirty_ratio(args.dirty_ratio))
         .store(StoreOptions::new().log_cleaner_threads(args.threads).yield_to_appends(args.yield_to_appends).log_cleaner_backoff_ms(1000));
     let offsets = OffsetStore::open(dir.path(), options)?;
     let groups = (args.keys / BATCH).max(args.writers);
@@ -97,14 +97,18 @@ fn observe(world: &World, args: &Soak, common: &Common, dir: &std::path::Path) -
     let mut minute = Minute::default();
     let mut looks = 0;
     if !common.json {
-        println!("minute   commits/s  disk, MiB  : live  p50, us alone  beside  p99, us alone  beside  RSS, MiB  passes  rested, s");
+        println!(
+            "minute   commits/s live, MiB   x live  with pass   p50, us     beside   p99, us     beside      RSS, MiB  passes  rested, s"
+        );
     }
     while began.elapsed() < time {
         thread::sleep(LOOK);
         let status = world.offsets.store().cleaner();
         world.cleaning.store(status.cleaning.is_some(), Ordering::Relaxed);
         if looks % LOOKS_PER_DISK_LOOK == 0 {
-            minute.disk_bytes_max = minute.disk_bytes_max.max(process::disk_bytes(dir));
+            let disk = process::disk_bytes(dir);
+            minute.used_bytes_max = minute.used_bytes_max.max(disk.used);
+            minute.disk_bytes_max = minute.disk_bytes_max.max(disk.used + disk.passing);
         }
         looks += 1;
         if let Some(dead) = status.dead {
@@ -126,6 +130,8 @@ fn observe(world: &World, args: &Soak, common: &Common, dir: &std::path::Path) -
 struct Minute {
     number: u32,
     committed_before: u64,
+    /// Without what a pass has not put in its place yet, and with it.
+    used_bytes_max: u64,
     disk_bytes_max: u64,
     live_bytes: u64,
     commits_per_s: f64,
@@ -152,8 +158,9 @@ impl Minute {
         Ok(())
     }
 
-    fn ratio(&self) -> f64 {
-        self.disk_bytes_max as f64 / self.live_bytes as f64
+    /// How many times the live bytes the disk holds at most, without a pass's own and with it.
+    fn ratios(&self) -> [f64; 2] {
+        [self.used_bytes_max, self.disk_bytes_max].map(|bytes| bytes as f64 / self.live_bytes as f64)
     }
 
     fn json(&self) -> Value {
@@ -161,6 +168,7 @@ impl Minute {
         json!({
             "minute": self.number,
             "commits_per_s": self.commits_per_s.round(),
+            "used_bytes_max": self.used_bytes_max,
             "disk_bytes_max": self.disk_bytes_max,
             "live_bytes": self.live_bytes,
             "alone": alone,
@@ -173,7 +181,8 @@ impl Minute {
 
     fn line(&self) -> String {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        let mut line = format!("{:>6} {:>11.0} {:>10.1} {:>7.2}", self.number, self.commits_per_s, mib(self.disk_bytes_max), self.ratio());
+        let [used, disk] = self.ratios();
+        let mut line = format!("{:>6} {:>11.0} {:>9.1} {used:>8.2} {disk:>10.2}", self.number, self.commits_per_s, mib(self.live_bytes));
         for which in [0, 1] {
             for quantiles in &self.latencies {
                 let value = quantiles.map_or_else(|| "-".to_owned(), |quantiles| format!("{:.0}", quantiles[which]));

@@ -227,6 +227,7 @@ impl Shared {
         let name = log.topic_partition().clone();
         self.status().cleaning = Some(name.clone());
         let result = inner.clean(&log, For::Background);
+        self.saved().is_behind |= result.as_ref().is_ok_and(|report| report.outcome == CleanOutcome::Cleaned);
         // Both locks: what is known of a log that is deleted meanwhile goes with it.
         let logs = inner.logs();
         let mut status = self.status();
@@ -242,7 +243,6 @@ impl Shared {
             }
             Ok(report) => {
                 tracing::info!(log = %name, "{report}");
-                self.saved().is_behind = true;
                 status.passes += 1;
                 status.bytes_read += report.bytes_read;
                 status.bytes_written += report.bytes_written;
@@ -301,17 +301,20 @@ impl Shared {
 
     /// Saves the checkpoints when it is time, and how far the cleaner got when there is nothing more to clean.
     fn save(&self, inner: &Inner, cleaned: bool, interval: Duration) {
-        let now = inner.data_dir.storage().monotonic();
-        let mut saved = self.saved();
-        let is_time = now.saturating_sub(saved.all) >= interval;
-        let is_wanted = saved.is_behind && (!cleaned || now.saturating_sub(saved.cleaned) >= CLEANED_SAVE_INTERVAL);
-        if !is_time && !is_wanted {
-            return;
-        }
-        if is_time {
-            saved.all = now;
-        }
-        (saved.cleaned, saved.is_behind) = (now, false);
+        let is_time = {
+            let now = inner.data_dir.storage().monotonic();
+            let mut saved = self.saved();
+            let is_time = now.saturating_sub(saved.all) >= interval;
+            let is_wanted = saved.is_behind && (!cleaned || now.saturating_sub(saved.cleaned) >= CLEANED_SAVE_INTERVAL);
+            if !is_time && !is_wanted {
+                return;
+            }
+            if is_time {
+                saved.all = now;
+            }
+            (saved.cleaned, saved.is_behind) = (now, false);
+            is_time
+        };
         let written = if is_time { inner.checkpoint() } else { inner.data_dir.write_checkpoints() };
         if let Err(error) = written {
             tracing::error!(%error, "the checkpoints could not be saved; a restart will scan more, or clean it again");
