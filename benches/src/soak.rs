@@ -31,24 +31,31 @@ struct World {
 }
 
 impl World {
-    /// Commits group after group, each with all its partitions, until it is told to stop.
+    /// Commits for its own groups, drawn evenly, each time with all partitions, until it is told to stop.
     fn commit(&self, writer: u32, writers: u32) -> keeplog::Result<()> {
         let names: Vec<String> = (0..self.groups).filter(|group| group % writers == writer).map(|group| format!("group-{group}")).collect();
-        for round in 0_u64.. {
-            for name in &names {
-                if self.stop.load(Ordering::Relaxed) {
-                    return Ok(());
-                }
-                let all: Vec<_> = (0..BATCH.cast_signed()).map(|partition| ("topic", partition, OffsetAndMetadata::new(round))).collect();
-                let is_beside = self.cleaning.load(Ordering::Relaxed);
-                let began = Instant::now();
-                self.offsets.commit(name, &all)?;
-                if is_beside { &self.beside } else { &self.alone }.note(began.elapsed());
-                self.committed.fetch_add(u64::from(BATCH), Ordering::Relaxed);
+        let mut dice = u64::from(writer);
+        for number in 0_u64.. {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
             }
+            // Each once, to begin with.
+            let at = if number < names.len() as u64 { number } else { roll(&mut dice, names.len() as u64) };
+            let all: Vec<_> = (0..BATCH.cast_signed()).map(|partition| ("topic", partition, OffsetAndMetadata::new(number))).collect();
+            let is_beside = self.cleaning.load(Ordering::Relaxed);
+            let began = Instant::now();
+            self.offsets.commit(&names[at as usize], &all)?;
+            if is_beside { &self.beside } else { &self.alone }.note(began.elapsed());
+            self.committed.fetch_add(u64::from(BATCH), Ordering::Relaxed);
         }
         Ok(())
     }
+}
+
+/// The next of a row of numbers that is the same in every run.
+fn roll(dice: &mut u64, below: u64) -> u64 {
+    *dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*dice >> 33) % below
 }
 
 /// Runs for as long as asked, and prints a line for every minute.
