@@ -83,7 +83,7 @@ fn b08_log_cleaner_dedupe_buffer_size() {
     append(&log, 2000, 1000);
     store.set_cleaner(&store.cleaner_settings().log_cleaner_dedupe_buffer_size(1024)).unwrap();
     let report = store.clean(&log).unwrap();
-    assert!(report.map_bytes <= 1024 && report.new_dirty < report.first_uncleanable, "{report}");
+    assert!(report.readings > 1, "{report}");
     for bytes in [0, 1, 63, 1023] {
         let error = store.set_cleaner(&store.cleaner_settings().log_cleaner_dedupe_buffer_size(bytes)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
@@ -91,8 +91,9 @@ fn b08_log_cleaner_dedupe_buffer_size() {
     }
     assert_eq!(store.cleaner_settings().log_cleaner_dedupe_buffer_size, 1024, "what is refused changes nothing");
     store.set_cleaner(&store.cleaner_settings().log_cleaner_dedupe_buffer_size(1 << 20)).unwrap();
+    append(&log, 1000, 1000);
     let report = store.clean(&log).unwrap();
-    assert_eq!((report.new_dirty, report.records_kept), (2000, 1000));
+    assert_eq!((report.readings, report.new_dirty, report.records_kept), (1, 3000, 1000));
 }
 
 /// A storage whose reads of log files wait, where that is asked for, until two threads have come to read.
