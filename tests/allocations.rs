@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use keeplog::inspect::record::{BatchSpec, BatchWriter, Decoder, Header};
 use keeplog::inspect::storage::{MemoryStorage, OpenMode, Storage, write_all_at};
-use keeplog::{CleanOptions, Durability, Log, LogOptions, Record, Store, StoreOptions};
+use keeplog::{
+    CONSUMER_OFFSETS, CleanOptions, Durability, Log, LogOptions, OffsetAndMetadata, OffsetOptions, OffsetStore, Record, Store, StoreOptions,
+};
 
 /// The system's allocator, counted by thread: tests run beside each other.
 struct Counted;
@@ -234,6 +236,58 @@ fn g14_the_memory_of_a_pass_does_not_grow_with_the_log() {
         peaks.push(pass.peak - rounds * 1000 * 64 / 6);
     }
     assert!(peaks[1] * 10 <= peaks[0] * 11 && peaks[1] <= 1 << 20, "{peaks:?}");
+}
+
+/// Bytes of the files below `dir`.
+fn disk_bytes(dir: &Path) -> u64 {
+    let entries = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
+    entries.map(|entry| if entry.metadata().unwrap().is_dir() { disk_bytes(&entry.path()) } else { entry.metadata().unwrap().len() }).sum()
+}
+
+/// Five minutes of commits, as counters: of all that was ever committed, the disk holds three times what is live at most, and
+/// memory holds what it held after the first of many rounds over all keys.
+#[test]
+fn commits_without_end_take_neither_disk_nor_memory() {
+    const GROUPS: usize = 200;
+    const PARTITIONS: i32 = 100;
+    const ROUNDS: u64 = 30;
+    let dir = tempfile::tempdir().unwrap();
+    let options = OffsetOptions::new()
+        .durability(Durability::Buffered)
+        .offsets_topic_num_partitions(1)
+        .offsets_topic_segment_bytes(256 << 10)
+        .store(StoreOptions::new().background_thread(false));
+    let offsets = OffsetStore::open(dir.path(), options).unwrap();
+    let store = offsets.store();
+    let log = store.log(CONSUMER_OFFSETS, 0).unwrap();
+    let commit = |round: u64, group: usize| {
+        let all: Vec<_> = (0..PARTITIONS).map(|partition| ("topic", partition, OffsetAndMetadata::new(round))).collect();
+        offsets.commit(&format!("group {group}"), &all).unwrap();
+    };
+    let (mut live_bytes, mut disk_most, mut first, mut most) = (0, 0, 0, 0);
+    let ((), _) = allocations(|| {
+        for round in 0..ROUNDS {
+            for group in 0..GROUPS {
+                commit(round, group);
+                if group % 20 == 0 {
+                    disk_most = disk_most.max(disk_bytes(dir.path()));
+                    store.housekeep();
+                }
+            }
+            let held = SO_FAR.get().held;
+            match round {
+                0 => live_bytes = disk_bytes(dir.path()),
+                1..6 => first = first.max(held),
+                _ => most = most.max(held),
+            }
+        }
+    });
+    let appended = live_bytes * ROUNDS;
+    assert!(live_bytes > 1 << 20 && log.end_offset() == ROUNDS * (GROUPS as u64) * PARTITIONS as u64);
+    assert!(disk_most <= 3 * live_bytes, "{disk_most} bytes on the disk for {live_bytes} live ones, of {appended}");
+    assert!(store.cleaner().passes > ROUNDS / 3, "{} passes", store.cleaner().passes);
+    // What is held for each pass that was is a few numbers, and no more after many than after few.
+    assert!(most <= first + first / 20, "{most} bytes of memory, {first} at first");
 }
 
 /// CRC-32C, bit by bit.

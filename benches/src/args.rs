@@ -44,6 +44,11 @@ pub(crate) enum Command {
     Clean(Clean),
     /// Loads the offset cache from its logs.
     Reload(Reload),
+    /// Commits at full speed with the background cleaner at work, and prints for every minute what disk, memory and latencies
+    /// came to.
+    Soak(Soak),
+    /// What a store of many logs costs in which nothing happens, in time of a processor.
+    Idle(Idle),
     /// Only makes a log, closed cleanly, to be measured with other tools.
     Make(Make),
     /// Pages with tables and pictures: the large table of the cleaner, or any page made anew from its JSON.
@@ -220,6 +225,54 @@ pub(crate) struct Make {
     /// The partition directory to make, named TOPIC-PARTITION, in a data directory of its own.
     #[arg(value_name = "DIR")]
     pub(crate) log: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Soak {
+    /// How long it runs.
+    #[arg(long, default_value_t = 5.0)]
+    pub(crate) minutes: f64,
+    /// Committed offsets, a hundred of them in each batch.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub(crate) keys: u32,
+    /// Writers at the same time.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) writers: u32,
+    /// Partitions of the offsets topic.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) partitions: u32,
+    /// `segment.bytes`, MiB.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..2048))]
+    pub(crate) segment_mib: u32,
+    /// `min.cleanable.dirty.ratio`. A pass writes what is live beside what is there, so with a half the disk holds three times
+    /// the live data while it does.
+    #[arg(long, default_value_t = 0.5)]
+    pub(crate) dirty_ratio: f64,
+    /// `log.cleaner.threads`.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) threads: usize,
+    /// Acknowledge commits once they are written, not once they are synced.
+    #[arg(long)]
+    pub(crate) buffered: bool,
+    /// Let passes rest while appends take longer beside them.
+    #[arg(long, default_value_t = true, action = ArgAction::Set)]
+    pub(crate) yield_to_appends: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Idle {
+    /// Logs of one record each.
+    #[arg(long, default_value_t = 10_000)]
+    pub(crate) logs: u32,
+    /// How long the processor's time is counted.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) seconds: u64,
+    /// `log.cleaner.backoff.ms`.
+    #[arg(long, default_value_t = 15_000)]
+    pub(crate) backoff_ms: u64,
+    /// `log.flush.offset.checkpoint.interval.ms`.
+    #[arg(long, default_value_t = 60_000)]
+    pub(crate) checkpoint_ms: u64,
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,7 +1,7 @@
 //! Whole-run measurements: how fast logs are appended to, cleaned, and loaded into the offset cache, and what that takes.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a program that prints its result")]
-#![allow(clippy::disallowed_methods, reason = "directories are made, copied and removed beside the storage that is measured")]
+#![allow(clippy::disallowed_methods, reason = "directories are made, copied and removed, and time is taken, beside what is measured")]
 
 mod amplification;
 mod append;
@@ -11,12 +11,16 @@ mod cache;
 mod clean;
 mod dedup;
 mod growth;
+mod idle;
+mod latencies;
 mod latency;
 mod process;
 mod publish;
 mod reload;
+mod soak;
 mod survivors;
 mod table;
+mod usage;
 mod work;
 
 use std::process::ExitCode;
@@ -58,6 +62,8 @@ fn run(args: &Args) -> Outcome<()> {
         Command::Dedup(dedup) => publish(dedup::run(dedup, common)?, &dedup.publish),
         Command::Amplification(amplification) => publish(amplification::run(amplification, common)?, &amplification.publish),
         Command::Latency(latency) => publish(latency::run(latency, common)?, &latency.publish),
+        Command::Soak(soak) => soak::run(soak, common),
+        Command::Idle(idle) => idle::run(idle, common),
         Command::Measure { program } => {
             println!("{}", process::measure(program)?);
             Ok(())

@@ -1,6 +1,7 @@
 //! Which log to clean next, and how much of it: pure rules over what is known of each log, for a thread that only
 //! asks, cleans, and asks again. Nothing is counted along: every question is answered from the segments as they
-//! are, so no total can drift.
+//! are, so no total can drift. What an answer was is remembered as long as neither the log nor the time has changed it
+//! ([`Queue`]), so that a choice among thousands of logs looks only at those that changed.
 //!
 //! ```text
 //!   clean section      dirty section                  left alone
@@ -20,6 +21,12 @@ use keeplog_engine::storage::read_full_at;
 use keeplog_engine::{Error, ErrorKind, Log, LogOptions, Result, Segment};
 
 use crate::walk::OP;
+
+mod agenda;
+mod queue;
+
+pub use agenda::Agenda;
+pub use queue::Queue;
 
 /// What scheduling knows of one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +158,26 @@ impl LogFacts {
 
     fn sealed(&self) -> &[SegmentFacts] {
         self.segments.split_last().map_or(&[], |(_, sealed)| sealed)
+    }
+
+    /// Until when [`Dirtiness::of`] gives what it gives at `now_ms`, as long as the clock does not go back: the first moment,
+    /// ms, at which it may give something else. `i64::MAX` if no later one does; `None` if time does not matter at all.
+    #[must_use]
+    pub fn holds_until_ms(&self, rules: &Rules, now_ms: i64) -> Option<i64> {
+        if rules.min_compaction_lag_ms == 0 && rules.max_compaction_lag_ms == i64::MAX {
+            return None;
+        }
+        let (first_dirty, _) = self.first_dirty();
+        let dirty_sealed = self.sealed().get(self.place_of(first_dirty)..).unwrap_or_default();
+        let stamps = |segment: &SegmentFacts| [Some(segment.largest_timestamp_ms), segment.first_timestamp_ms, segment.modified_ms];
+        // A stamp counts for something else when it is no longer in the future, when it is no longer younger than the one
+        // lag, and when it gets older than the other.
+        let moments = |stamp: i64| {
+            let overdue = stamp.saturating_add(rules.max_compaction_lag_ms).saturating_add(1);
+            [stamp, stamp.saturating_add(rules.min_compaction_lag_ms), overdue]
+        };
+        let later = dirty_sealed.iter().flat_map(stamps).flatten().flat_map(moments).filter(|moment| *moment > now_ms);
+        Some(later.min().unwrap_or(i64::MAX))
     }
 }
 

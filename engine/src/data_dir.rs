@@ -10,7 +10,7 @@
 //!
 //! Dropping a data directory gives up the lock and leaves no mark.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,17 +20,20 @@ use crate::names::{DirectoryName, DirectoryState, TopicPartition};
 use crate::planted::{Defect, is_planted};
 use crate::storage::{EntryKind, FileLock, OpenMode, Storage, write_all_at};
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use crate::{Error, ErrorKind, Result};
+use crate::{AppendLatency, Error, ErrorKind, Result};
 
+mod changes;
 mod create;
 mod layout;
 mod lease;
 mod removal;
+mod writing;
 
 use create::create_dirs;
 use layout::Layout;
 pub use layout::{Foreign, ForeignKind};
 pub(crate) use lease::Lease;
+use writing::Written;
 
 const LOCK: &str = ".lock";
 const CLEAN_MARK: &str = ".kafka_cleanshutdown";
@@ -85,6 +88,9 @@ pub struct DataDir {
     state: Mutex<State>,
     /// Held while checkpoints are written, so that two writers never share a working file. Taken before `state`.
     written: Mutex<Written>,
+    /// See [`DataDir::note_change`]. Nothing else is taken while it is held.
+    changed: Mutex<BTreeSet<TopicPartition>>,
+    append_latency: AppendLatency,
 }
 
 /// The lock that a broker respects, and that of the directory itself.
@@ -99,6 +105,8 @@ struct State {
     partitions: BTreeMap<TopicPartition, Use>,
     foreign: Vec<Foreign>,
     offsets: [OffsetMap; 4],
+    /// How often they have changed.
+    version: u64,
     /// How often a partition was opened.
     opens: u64,
 }
@@ -106,16 +114,21 @@ struct State {
 impl State {
     fn set(&mut self, which: Checkpoint, name: &TopicPartition, offset: Option<u64>) {
         let offsets = &mut self.offsets[which as usize];
+        if offsets.get(name).copied() == offset {
+            return;
+        }
         match offset {
             Some(offset) => _ = offsets.insert(name.clone(), offset),
             None => _ = offsets.remove(name),
         }
+        self.version += 1;
+    }
+
+    /// Forgets what the checkpoints say of a partition.
+    fn forget(&mut self, name: &TopicPartition) {
+        Checkpoint::ALL.into_iter().for_each(|which| self.set(which, name, None));
     }
 }
-
-/// What the checkpoint files hold now; `None` if that is not known or not sound.
-#[derive(Debug)]
-struct Written([Option<OffsetMap>; 4]);
 
 /// What has been done to a partition since the directory was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,9 +167,20 @@ impl DataDir {
             partitions: layout.live.into_iter().map(|name| (name, Use::Untouched)).collect(),
             foreign: layout.foreign,
             offsets,
+            version: 0,
             opens: 0,
         };
-        Ok(Self { storage, path, alone: None, was_clean, warnings, state: Mutex::new(state), written: Mutex::new(Written(written)) })
+        Ok(Self {
+            storage,
+            path,
+            alone: None,
+            was_clean,
+            warnings,
+            state: Mutex::new(state),
+            written: Mutex::new(Written::found(written)),
+            changed: Mutex::default(),
+            append_latency: AppendLatency::default(),
+        })
     }
 
     /// Opens the partition directory `dir`, whatever its name is, as one by itself: a copy, say, that was set aside.
@@ -170,9 +194,11 @@ impl DataDir {
         let named = dir.file_name().and_then(|name| name.to_str()?.parse().ok());
         let name = named.map_or_else(|| TopicPartition::new("alone", 0), Ok)?;
         let partitions = BTreeMap::from([(name, Use::Untouched)]);
-        let state = State { closed: false, lock: Some(lock), partitions, foreign: Vec::new(), offsets: Default::default(), opens: 0 };
-        let (warnings, written) = (Vec::new(), Mutex::new(Written(Default::default())));
-        Ok(Self { storage, path: above, alone: Some(dir), was_clean: false, warnings, state: Mutex::new(state), written })
+        let state =
+            State { closed: false, lock: Some(lock), partitions, foreign: Vec::new(), offsets: Default::default(), version: 0, opens: 0 };
+        let (warnings, written) = (Vec::new(), Mutex::new(Written::found(Default::default())));
+        let (state, changed, append_latency) = (Mutex::new(state), Mutex::default(), AppendLatency::default());
+        Ok(Self { storage, path: above, alone: Some(dir), was_clean: false, warnings, state, written, changed, append_latency })
     }
 
     /// As [`DataDir::open`]; creates the directory, and those above it, durably if they are missing.
@@ -193,6 +219,12 @@ impl DataDir {
         &self.storage
     }
 
+    /// How long appends to its logs take.
+    #[must_use]
+    pub fn append_latency(&self) -> &AppendLatency {
+        &self.append_latency
+    }
+
     /// What was wrong at open, in the order found.
     #[must_use]
     pub fn warnings(&self) -> &[Warning] {
@@ -203,6 +235,12 @@ impl DataDir {
     #[must_use]
     pub fn partitions(&self) -> Vec<TopicPartition> {
         self.state().partitions.keys().cloned().collect()
+    }
+
+    /// Whether a partition of this name is among [`DataDir::partitions`].
+    #[must_use]
+    pub fn has_partition(&self, name: &TopicPartition) -> bool {
+        self.state().partitions.contains_key(name)
     }
 
     /// Everything else that was found in the directory at open, except the files that belong there.
@@ -227,7 +265,7 @@ impl DataDir {
         }
         drop(self.open_state()?);
         // Entries of an earlier log of this name must be gone before the new one can be found beside them.
-        if self.written().0.iter().flatten().any(|offsets| offsets.contains_key(name)) {
+        if self.written().names(name) {
             self.write_checkpoints()?;
         }
         self.storage.create_dir(&path).map_err(|e| Error::io(OP, &path, e))?;
@@ -236,7 +274,7 @@ impl DataDir {
             return Err(Error::io("sync the data directory", &self.path, cause));
         }
         let mut state = self.open_state()?;
-        state.offsets.iter_mut().for_each(|offsets| _ = offsets.remove(name));
+        state.forget(name);
         state.partitions.insert(name.clone(), Use::Clean);
         Ok(())
     }
@@ -283,6 +321,7 @@ impl DataDir {
     /// Sets [`DataDir::cleaner_offset`], in memory. Only after the swaps of the pass are durable.
     pub fn set_cleaner_offset(&self, name: &TopicPartition, offset: Option<u64>) {
         self.set_offset(Checkpoint::Cleaner, name, offset);
+        self.note_change(name);
     }
 
     /// Makes what was set durable. Files that would not change are left alone. Entries of partitions that no longer
@@ -321,6 +360,8 @@ impl DataDir {
             return Err(Error::new(ErrorKind::Locked, "open the log", detail).at(&self.partition_path(name)));
         }
         let before = std::mem::replace(current, this);
+        drop(state);
+        self.note_change(name);
         Ok(self.is_clean(Some(before)))
     }
 
@@ -355,48 +396,6 @@ impl DataDir {
             Some(dir) => Err(Error::invalid(op, "only this one partition was opened, not its data directory").at(dir)),
             None => Ok(()),
         }
-    }
-
-    fn write_changed(&self, mut written: MutexGuard<'_, Written>) -> Result<()> {
-        if self.alone.is_some() {
-            return Ok(());
-        }
-        let current = self.state().offsets.clone();
-        let layout = Layout::read(&*self.storage, &self.path)?;
-        for (which, mut offsets) in Checkpoint::ALL.into_iter().zip(current) {
-            offsets.retain(|name, _| layout.keeps_offsets_of(name));
-            let known = &mut written.0[which as usize];
-            if known.as_ref() == Some(&offsets) {
-                continue;
-            }
-            *known = None;
-            checkpoint::write_offsets(&*self.storage, &self.path.join(which.file_name()), &offsets)?;
-            *known = Some(offsets);
-        }
-        Ok(())
-    }
-
-    fn write_clean_mark(&self, partitions: &BTreeMap<TopicPartition, Use>) -> Result<bool> {
-        if self.alone.is_some() {
-            return Ok(false);
-        }
-        let layout = Layout::read(&*self.storage, &self.path)?;
-        let unclean = layout.live.iter().find(|name| !self.is_clean(partitions.get(name).copied()));
-        if let Some(unclean) = unclean.or(layout.aside.first().filter(|_| !self.was_clean)).filter(|_| !is_planted(Defect::MarkUnclean)) {
-            tracing::info!(path = %self.path.display(), partition = %unclean, "closed without the clean mark");
-            return Ok(false);
-        }
-        let path = self.path.join(CLEAN_MARK);
-        let written = self.storage.open(&path, OpenMode::Truncate).and_then(|file| {
-            write_all_at(&*file, CLEAN_MARK_CONTENT, 0)?;
-            file.sync_data()?;
-            self.storage.sync_dir(&self.path)
-        });
-        if let Err(cause) = written {
-            let _ = self.storage.remove_file(&path); // the first failure counts
-            return Err(Error::io("write the clean mark", &path, cause));
-        }
-        Ok(true)
     }
 
     fn closed(&self, name: &TopicPartition, how: Use) {

@@ -8,6 +8,7 @@ pub mod checkpoint;
 mod config;
 pub mod data_dir;
 mod error;
+mod latency;
 mod log;
 pub mod names;
 #[doc(hidden)]
@@ -25,6 +26,7 @@ pub mod sync;
 pub use config::{CleanupPolicy, Durability, LogOptions, RecoveryMode, SEGMENT_BYTES_MIN};
 pub use data_dir::DataDir;
 pub use error::{Error, ErrorKind, Result};
+pub use latency::AppendLatency;
 pub use log::{
     Appended, Batches, Log, OutputSegment, Records, Replaced, RetentionReport, Rewrite, SealedOutput, StoredBatch, TransactionEnd,
 };

@@ -1,18 +1,23 @@
 //! The background thread: cleans what is due, applies retention, saves checkpoints.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use keeplog_cleaner::CleanReport;
 use keeplog_cleaner::schedule::AfterFailure;
+use keeplog_cleaner::{CleanOutcome, CleanReport};
 use keeplog_engine::sync::thread::{self, JoinHandle};
 use keeplog_engine::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use keeplog_engine::{Error, ErrorKind, Log, Result, TopicPartition};
 
 use super::Inner;
-use super::pace::{Pace, Paced};
+use super::cleaning::For;
+use super::due::Due;
+use super::pace::Pace;
+
+/// How often the checkpoint of the cleaner is saved while one pass follows the other: it names every log there is.
+const CLEANED_SAVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the background cleaner has done and is doing.
 #[derive(Clone, Debug, Default)]
@@ -28,10 +33,18 @@ pub struct CleanerStatus {
     pub bytes_written: u64,
     /// Seconds that they took.
     pub seconds: f64,
+    /// Seconds that passes have rested so as not to disturb appends: see [`StoreOptions::yield_to_appends`](crate::StoreOptions::yield_to_appends).
+    pub rested_seconds: f64,
     /// The last pass of each log.
     pub last: BTreeMap<TopicPartition, LastClean>,
     /// Logs whose last pass failed, with the reason. They are left alone until the store is opened again.
     pub uncleanable: BTreeMap<TopicPartition, String>,
+    /// Logs whose cleaning is paused, and how often: see [`Store::pause_cleaning`](crate::Store::pause_cleaning).
+    pub paused: BTreeMap<TopicPartition, u32>,
+    /// How often a log was looked at, to tell how dirty it is. Only those are that changed, or became due.
+    pub dirtiness_looks: u64,
+    /// How often a log was looked at, to remove old segments or to close the active one.
+    pub upkeep_looks: u64,
     /// Why the thread has died, if it has. Nothing is cleaned any more then.
     pub dead: Option<String>,
 }
@@ -49,17 +62,25 @@ pub struct LastClean {
 /// The rounds of background work, and the thread that makes them.
 pub(super) struct Background {
     shared: Arc<Shared>,
+    pace: Arc<Pace>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct Shared {
-    pace: Pace,
     alarm: Alarm,
     status: Mutex<CleanerStatus>,
-    /// When the checkpoints were saved last, on the monotonic clock.
-    saved: Mutex<Duration>,
-    /// How many passes over others the logs that are worth one have let go first.
-    waited: Mutex<BTreeMap<TopicPartition, u32>>,
+    due: Due,
+    saved: Mutex<Saved>,
+}
+
+/// What was saved when, on the monotonic clock.
+struct Saved {
+    /// All checkpoints.
+    all: Duration,
+    /// How far the cleaner got.
+    cleaned: Duration,
+    /// Passes have ended since.
+    is_behind: bool,
 }
 
 /// Wakes the thread: from the wait that it is in, or else from its next one.
@@ -89,17 +110,16 @@ impl Alarm {
 impl Background {
     pub(super) fn start(inner: &Arc<Inner>) -> Result<Self> {
         let now = inner.data_dir.storage().monotonic();
-        let pace = Pace::new(inner.options.log_cleaner_io_max_bytes_per_second, now);
-        let saved = Mutex::new(now);
-        let shared = Arc::new(Shared { pace, alarm: Alarm::default(), status: Mutex::default(), saved, waited: Mutex::default() });
+        let saved = Mutex::new(Saved { all: now, cleaned: now, is_behind: false });
+        let shared = Arc::new(Shared { alarm: Alarm::default(), status: Mutex::default(), due: Due::default(), saved });
         let mut thread = None;
-        if inner.options.background_thread {
+        if inner.options().background_thread {
             let worker = Worker { inner: Arc::downgrade(inner), shared: Arc::clone(&shared) };
             let builder = thread::Builder::new().name("keeplog-cleaner".into());
             let started = builder.spawn(move || worker.run());
             thread = Some(started.map_err(|e| Error::new(ErrorKind::Io, "start the cleaner thread", "").caused_by(e))?);
         }
-        Ok(Self { shared, thread: Mutex::new(thread) })
+        Ok(Self { shared, pace: Arc::clone(&inner.pace), thread: Mutex::new(thread) })
     }
 
     /// One round in the caller's thread.
@@ -111,8 +131,11 @@ impl Background {
         self.shared.alarm.set();
     }
 
-    pub(super) fn status(&self) -> CleanerStatus {
-        self.shared.status().clone()
+    pub(super) fn status(&self, inner: &Inner) -> CleanerStatus {
+        let ([dirtiness_looks, upkeep_looks], paused) = (self.shared.due.looks(), inner.passes.paused());
+        let known = self.shared.status().clone();
+        let rested_seconds = inner.guard.rested().as_secs_f64();
+        CleanerStatus { rested_seconds, paused, dirtiness_looks, upkeep_looks, ..known }
     }
 
     /// A log was opened anew: it may be cleanable now.
@@ -127,13 +150,9 @@ impl Background {
         status.last.remove(name);
     }
 
-    pub(super) fn pace(&self) -> &Pace {
-        &self.shared.pace
-    }
-
-    /// Returns once the thread has ended; a pass under way gives up.
+    /// Returns once the thread has ended; passes under way give up.
     pub(super) fn stop(&self) {
-        self.shared.pace.stop();
+        self.pace.stop();
         self.wake();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The thread itself may hold the last handle of a store; it can't wait for itself.
@@ -181,37 +200,34 @@ impl Shared {
         self.status.lock().unwrap_or_else(PoisonError::into_inner) // plain numbers: never half changed in a way that matters
     }
 
-    /// One round over all logs; `None` when it is time to end, else how long to wait for the next one.
+    /// One round; `None` when it is time to end, else how long to wait for the next one.
     fn round(&self, inner: &Inner) -> Option<Duration> {
-        let backoff = Duration::from_millis(inner.options.log_cleaner_backoff_ms);
-        let mut cleaned = false;
-        if inner.options.log_cleaner_enable {
-            cleaned = self.clean_dirtiest(inner);
-        }
-        if self.pace.is_stopped() {
+        let (is_enabled, backoff_ms, interval_ms) = {
+            let options = inner.options();
+            (options.log_cleaner_enable, options.log_cleaner_backoff_ms, options.log_flush_offset_checkpoint_interval_ms)
+        };
+        let cleaned = is_enabled && self.clean_dirtiest(inner);
+        if inner.pace.is_stopped() {
             return None;
         }
-        self.housekeep(inner);
-        Some(if cleaned {
-            Duration::ZERO
-        } else {
-            backoff.min(Duration::from_millis(inner.options.log_flush_offset_checkpoint_interval_ms))
-        })
+        for log in self.due.for_upkeep(inner) {
+            self.keep_up(inner, &log);
+        }
+        self.save(inner, cleaned, Duration::from_millis(interval_ms));
+        Some(if cleaned { Duration::ZERO } else { Duration::from_millis(backoff_ms.min(interval_ms)) })
     }
 
-    /// Cleans the log that needs it most; whether there was one and its pass went well.
+    /// Cleans the log that needs it most; whether there was one and its pass did not fail.
     fn clean_dirtiest(&self, inner: &Inner) -> bool {
-        let uncleanable: BTreeSet<_> = self.status().uncleanable.keys().cloned().collect();
-        let logs: Vec<_> =
-            inner.logs().open.values().filter(|l| !l.needs_reopen() && !uncleanable.contains(l.topic_partition())).cloned().collect();
-        let next = {
-            let mut waited = self.waited.lock().unwrap_or_else(PoisonError::into_inner); // counts, whole at any time
-            inner.next_to_clean(&logs, &mut waited)
-        };
+        let next = self.due.next_to_clean(inner, |log| {
+            let name = log.topic_partition();
+            !log.needs_reopen() && !inner.passes.is_paused(name) && !self.status().uncleanable.contains_key(name)
+        });
         let Some(log) = next else { return false };
         let name = log.topic_partition().clone();
         self.status().cleaning = Some(name.clone());
-        let result = inner.clean(&log, &Paced { pace: &self.pace, log: &log });
+        let result = inner.clean(&log, For::Background);
+        self.saved().is_behind |= result.as_ref().is_ok_and(|report| report.outcome == CleanOutcome::Cleaned);
         // Both locks: what is known of a log that is deleted meanwhile goes with it.
         let logs = inner.logs();
         let mut status = self.status();
@@ -221,6 +237,10 @@ impl Shared {
             return false;
         }
         match result {
+            Ok(report) if report.outcome == CleanOutcome::Stopped => {
+                tracing::info!(log = %name, "{report}");
+                true
+            }
             Ok(report) => {
                 tracing::info!(log = %name, "{report}");
                 status.passes += 1;
@@ -238,33 +258,70 @@ impl Shared {
             Err(error) => {
                 tracing::error!(%error, log = %name, "a log could not be cleaned and is left alone until the store is opened again");
                 status.uncleanable.insert(name, format!("{error:?}"));
+                inner.data_dir.note_change(log.topic_partition());
                 false
             }
         }
     }
 
-    fn housekeep(&self, inner: &Inner) {
-        for log in inner.logs().open.values().cloned().collect::<Vec<_>>() {
-            self.retain(&log);
+    /// Removes old segments of a log, and closes its active one if it is due.
+    fn keep_up(&self, inner: &Inner, log: &Log) {
+        let name = log.topic_partition();
+        // Whatever brings it back into use notes a change in it.
+        let is_left_alone = || inner.passes.is_paused(name) || self.status().uncleanable.contains_key(name);
+        if log.needs_reopen() || log.current_options().cleanup_policy.compacts() && is_left_alone() {
+            return;
         }
-        let now = inner.data_dir.storage().monotonic();
-        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner); // a moment, whole at any time
-        if now.saturating_sub(*saved) >= Duration::from_millis(inner.options.log_flush_offset_checkpoint_interval_ms) {
-            *saved = now;
-            if let Err(error) = inner.checkpoint() {
-                tracing::error!(%error, "the checkpoints could not be saved; a restart will scan more");
+        let kept_up = self.retain(log).and_then(|()| {
+            let retention = log.retention_due_ms()?;
+            if !inner.is_to_be_compacted(log) {
+                return Ok(retention);
+            }
+            // Of one that was closed now, nothing is due.
+            log.roll_if_due()?;
+            Ok(retention.into_iter().chain(log.roll_due_ms()).min())
+        });
+        match kept_up {
+            Ok(moment_ms) => self.due.set_upkeep(log, moment_ms),
+            Err(error) if matches!(error.kind(), ErrorKind::Closed | ErrorKind::Poisoned | ErrorKind::Corrupt) => {}
+            Err(error) => {
+                tracing::error!(%error, log = %name, "old segments could not be removed, or the active one not be closed; it is tried again");
+                inner.data_dir.note_change(name);
             }
         }
     }
 
-    fn retain(&self, log: &Log) {
-        match log.apply_retention() {
-            Ok(report) if report.segments > 0 => {
-                tracing::info!(log = %log.topic_partition(), segments = report.segments, bytes = report.bytes, "old segments were removed");
-            }
-            Ok(_) => {}
-            Err(error) if matches!(error.kind(), ErrorKind::Closed | ErrorKind::Poisoned | ErrorKind::Corrupt) => {}
-            Err(error) => tracing::error!(%error, log = %log.topic_partition(), "retention failed"),
+    fn retain(&self, log: &Log) -> Result<()> {
+        let report = log.apply_retention()?;
+        if report.segments > 0 {
+            tracing::info!(log = %log.topic_partition(), segments = report.segments, bytes = report.bytes, "old segments were removed");
         }
+        Ok(())
+    }
+
+    /// Saves the checkpoints when it is time, and how far the cleaner got when there is nothing more to clean.
+    fn save(&self, inner: &Inner, cleaned: bool, interval: Duration) {
+        let is_time = {
+            let now = inner.data_dir.storage().monotonic();
+            let mut saved = self.saved();
+            let is_time = now.saturating_sub(saved.all) >= interval;
+            let is_wanted = saved.is_behind && (!cleaned || now.saturating_sub(saved.cleaned) >= CLEANED_SAVE_INTERVAL);
+            if !is_time && !is_wanted {
+                return;
+            }
+            if is_time {
+                saved.all = now;
+            }
+            (saved.cleaned, saved.is_behind) = (now, false);
+            is_time
+        };
+        let written = if is_time { inner.checkpoint() } else { inner.data_dir.write_checkpoints() };
+        if let Err(error) = written {
+            tracing::error!(%error, "the checkpoints could not be saved; a restart will scan more, or clean it again");
+        }
+    }
+
+    fn saved(&self) -> MutexGuard<'_, Saved> {
+        self.saved.lock().unwrap_or_else(PoisonError::into_inner) // moments, whole at any time
     }
 }

@@ -1,13 +1,13 @@
-//! Which log is cleaned next, and one pass over it with what the store remembers.
+//! How dirty a log is, and one pass over it with what the store remembers.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use keeplog_cleaner::schedule::{Candidate, Dirtiness, LogFacts, Rules, choose};
-use keeplog_cleaner::{CleanOptions, CleanOutcome, CleanReport, Watch, clean};
+use keeplog_cleaner::schedule::{Dirtiness, LogFacts, Rules};
+use keeplog_cleaner::{CleanOptions, CleanOutcome, CleanReport, clean};
 use keeplog_engine::{DataDir, Error, Log, Result, TopicPartition};
 
 use super::Inner;
+use super::pace::Paced;
 use crate::{CONSUMER_OFFSETS, TRANSACTION_STATE};
 
 /// Whether a log is known to be compacted by policy, which is written down nowhere in a data directory: Kafka's own
@@ -16,64 +16,77 @@ pub fn is_known_compacted(data_dir: &DataDir, name: &TopicPartition) -> bool {
     [CONSUMER_OFFSETS, TRANSACTION_STATE].contains(&name.topic()) || data_dir.cleaner_offset(name).is_some()
 }
 
-impl Inner {
-    /// The log that is to be cleaned now, if any is worth it. `waited` says how many passes over others each has let go
-    /// first, and is brought up to date.
-    pub(super) fn next_to_clean(&self, logs: &[Log], waited: &mut BTreeMap<TopicPartition, u32>) -> Option<Log> {
-        let mut known = Vec::new();
-        let mut candidates = Vec::new();
-        for log in logs.iter().filter(|l| l.options().cleanup_policy.compacts() && self.is_meant(l.topic_partition())) {
-            match self.dirtiness(log) {
-                Ok(dirtiness) => {
-                    let passes_waited = waited.get(log.topic_partition()).copied().unwrap_or(0);
-                    known.push(log);
-                    candidates.push(Candidate { dirtiness, rules: Rules::from(log.options()), passes_waited });
-                }
-                Err(error) => tracing::warn!(%error, log = %log.topic_partition(), "its dirty ratio can't be told"),
-            }
-        }
-        let chosen = choose(&candidates);
-        let others =
-            known.iter().zip(&candidates).enumerate().filter(|(at, (_, candidate))| Some(*at) != chosen && candidate.is_eligible());
-        *waited = others.map(|(_, (log, candidate))| (log.topic_partition().clone(), candidate.passes_waited.saturating_add(1))).collect();
-        chosen.map(|at| known[at].clone())
-    }
+/// How dirty a log is, and until when that holds.
+pub(super) struct Look {
+    pub(super) dirtiness: Dirtiness,
+    pub(super) rules: Rules,
+    /// See [`LogFacts::holds_until_ms`].
+    pub(super) holds_until_ms: Option<i64>,
+}
 
-    /// Whether somebody has said, in one way or another, that this log is compacted: see [`Store::open`](crate::Store::open).
-    fn is_meant(&self, name: &TopicPartition) -> bool {
-        self.options.topics.contains_key(name.topic()) || is_known_compacted(&self.data_dir, name) || self.logs().asked_for.contains(name)
+/// Who wants a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum For {
+    /// The rounds of background work: only while they are to clean, and how far it got is saved by them.
+    Background,
+    /// The application.
+    Caller,
+}
+
+impl Inner {
+    /// Whether the background cleaner takes this log: its policy compacts, and somebody has said, in one way or another, that
+    /// it is meant to: see [`Store::open`](crate::Store::open).
+    pub(super) fn is_to_be_compacted(&self, log: &Log) -> bool {
+        let name = log.topic_partition();
+        if !log.current_options().cleanup_policy.compacts() {
+            return false;
+        }
+        // On its own: nothing else is taken while the options are held.
+        let has_settings = self.options().topics.contains_key(name.topic());
+        has_settings || is_known_compacted(&self.data_dir, name) || self.logs().asked_for.contains(name)
     }
 
     /// How much of a log is dirty. A checkpoint that lies outside of the log is corrected at once.
-    pub(super) fn dirtiness(&self, log: &Log) -> Result<Dirtiness> {
-        let rules = Rules::from(log.options());
-        let (name, as_of) = (log.topic_partition(), log.truncations());
+    pub(super) fn look(&self, log: &Log) -> Result<Look> {
+        let rules = Rules::from(&log.current_options());
+        let (name, as_of, now_ms) = (log.topic_partition(), log.truncations(), log.storage().now_ms());
         let facts = LogFacts::read(log, self.data_dir.cleaner_offset(name), &rules)?;
-        let dirtiness = Dirtiness::of(&facts, &rules, log.storage().now_ms());
+        let dirtiness = Dirtiness::of(&facts, &rules, now_ms);
         if let Some(fault) = dirtiness.checkpoint_fault {
             tracing::warn!(log = %name, ?fault, first_dirty = dirtiness.first_dirty, "the cleaner's checkpoint did not fit the log and was corrected");
             log.set_cleaner_offset(dirtiness.first_dirty, as_of);
         }
-        Ok(dirtiness)
+        Ok(Look { dirtiness, rules, holds_until_ms: facts.holds_until_ms(&rules, now_ms) })
     }
 
-    /// One pass; how far it got is saved.
-    pub(super) fn clean(&self, log: &Log, watch: &dyn Watch) -> Result<CleanReport> {
+    /// One pass. How far it got is remembered, and saved where the background does not do it later.
+    pub(super) fn clean(&self, log: &Log, sake: For) -> Result<CleanReport> {
         if !Arc::ptr_eq(log.data_dir(), &self.data_dir) {
             return Err(Error::invalid("clean", "the log is not one of this store").at(log.path()));
         }
+        let pass = self.passes.begin(log.topic_partition())?;
+        // After that: who changes the policy ends the passes that began before.
+        let log_options = log.current_options();
+        if !log_options.cleanup_policy.compacts() {
+            return Err(Error::invalid("clean", "its cleanup_policy does not compact any more").at(log.path()));
+        }
         let as_of = log.truncations();
-        let dirtiness = self.dirtiness(log)?;
-        let mut options = CleanOptions::for_log(log.options(), log.storage().now_ms());
+        let dirtiness = self.look(log)?.dirtiness;
+        let mut options = CleanOptions::for_log(&log_options, log.storage().now_ms());
         options.first_dirty = dirtiness.first_dirty;
         options.as_of_truncations = Some(as_of);
         options.first_uncleanable = Some(dirtiness.first_uncleanable);
-        options.threads = self.options.log_cleaner_threads;
-        options.dedupe_buffer_bytes = self.options.log_cleaner_dedupe_buffer_size;
-        let report = clean(log, &options, watch)?;
+        {
+            let settings = self.options();
+            options.threads = settings.log_cleaner_threads;
+            options.dedupe_buffer_bytes = settings.log_cleaner_dedupe_buffer_size;
+        }
+        let report = clean(log, &options, &Paced::begin(self, log, &pass, sake))?;
         if report.outcome == CleanOutcome::Cleaned {
             log.set_cleaner_offset(report.new_dirty, as_of);
-            self.data_dir.write_checkpoints()?;
+            if sake == For::Caller {
+                self.data_dir.write_checkpoints()?;
+            }
         }
         Ok(report)
     }

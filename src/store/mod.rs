@@ -2,8 +2,12 @@
 
 mod background;
 mod cleaning;
+mod due;
+mod guard;
 mod options;
 mod pace;
+mod passes;
+mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,9 +22,13 @@ use keeplog_engine::{DataDir, Error, ErrorKind, Log, Result, TopicPartition};
 pub use background::{CleanerStatus, LastClean};
 pub use cleaning::is_known_compacted;
 pub use options::StoreOptions;
+pub use settings::CleanerSettings;
 
 use background::Background;
-use pace::Paced;
+use cleaning::For;
+use guard::Guard;
+use pace::Pace;
+use passes::Passes;
 
 /// A directory of logs, open for this process alone, with a background cleaner for those that are compacted.
 ///
@@ -35,7 +43,11 @@ pub struct Store {
 
 pub(crate) struct Inner {
     data_dir: Arc<DataDir>,
-    options: StoreOptions,
+    /// Some of them change while the store is open. Nothing else is taken while it is held.
+    options: Mutex<StoreOptions>,
+    pace: Arc<Pace>,
+    guard: Guard,
+    passes: Passes,
     logs: Mutex<Logs>,
     /// Held from the beginning of the close to its end.
     closing: Mutex<()>,
@@ -89,7 +101,10 @@ impl Store {
                 }
             }
         }
-        let inner = Arc::new(Inner { data_dir, options, logs: Mutex::new(logs), closing: Mutex::new(()) });
+        let pace = Arc::new(Pace::new(options.log_cleaner_io_max_bytes_per_second, data_dir.storage().monotonic()));
+        data_dir.append_latency().set_wanted(options.yield_to_appends);
+        let (options, logs, passes) = (Mutex::new(options), Mutex::new(logs), Passes::default());
+        let inner = Arc::new(Inner { data_dir, options, pace, guard: Guard::default(), passes, logs, closing: Mutex::new(()) });
         let background = Arc::new(Background::start(&inner)?);
         Ok(Self { inner, background })
     }
@@ -105,7 +120,9 @@ impl Store {
         if logs.closed {
             return Err(closed(&self.inner, "open a log of"));
         }
-        logs.asked_for.insert(name.clone());
+        if logs.asked_for.insert(name.clone()) {
+            self.inner.data_dir.note_change(&name);
+        }
         if let Some(log) = logs.open.get(&name) {
             if !log.needs_reopen() {
                 return Ok(log.clone());
@@ -113,7 +130,8 @@ impl Store {
             let _ = log.close(); // after a failure it can't be closed cleanly, and is recovered now
             logs.open.remove(&name);
         }
-        let log = Log::open_in(&self.inner.data_dir, &name, self.inner.options.of_topic(topic).clone())?;
+        let options = self.inner.options().of_topic(topic).clone();
+        let log = Log::open_in(&self.inner.data_dir, &name, options)?;
         logs.failed.remove(&name);
         self.background.forget_failure(&name);
         logs.open.insert(name, log.clone());
@@ -153,6 +171,7 @@ impl Store {
         logs.failed.remove(&name);
         logs.asked_for.remove(&name);
         self.background.forget(&name);
+        self.inner.passes.forget(&name);
         self.inner.data_dir.remove(&name)
     }
 
@@ -162,19 +181,7 @@ impl Store {
     /// # Errors
     /// `InvalidInput` for a log of another store, or one whose `cleanup_policy` does not compact.
     pub fn clean(&self, log: &Log) -> Result<keeplog_cleaner::CleanReport> {
-        self.inner.clean(log, &Paced { pace: self.background.pace(), log })
-    }
-
-    /// Sets how many bytes a second all passes of this store may read and write together, from now on and also for a pass
-    /// under way; `u64::MAX` for no limit. The next open takes
-    /// [`StoreOptions::log_cleaner_io_max_bytes_per_second`] again.
-    ///
-    /// # Errors
-    /// `InvalidInput` for 0.
-    pub fn set_cleaner_rate(&self, bytes_per_second: u64) -> Result<()> {
-        options::check_rate(bytes_per_second)?;
-        self.background.pace().set_rate(bytes_per_second, self.inner.data_dir.storage().monotonic());
-        Ok(())
+        self.inner.clean(log, For::Caller)
     }
 
     /// Wakes the background cleaner now instead of at its next turn.
@@ -185,7 +192,7 @@ impl Store {
     /// What the background cleaner has done and is doing.
     #[must_use]
     pub fn cleaner(&self) -> CleanerStatus {
-        self.background.status()
+        self.background.status(&self.inner)
     }
 
     /// One round of background work in the caller's thread: cleans the log that is most worth a pass, if one is due, applies
@@ -227,6 +234,14 @@ impl fmt::Debug for Store {
 impl Inner {
     fn logs(&self) -> MutexGuard<'_, Logs> {
         self.logs.lock().unwrap_or_else(PoisonError::into_inner) // no call leaves the map half changed
+    }
+
+    fn options(&self) -> MutexGuard<'_, StoreOptions> {
+        self.options.lock().unwrap_or_else(PoisonError::into_inner) // changed once it is known that all of it holds
+    }
+
+    fn open_log(&self, name: &TopicPartition) -> Option<Log> {
+        self.logs().open.get(name).cloned()
     }
 
     fn checkpoint(&self) -> Result<()> {

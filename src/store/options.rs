@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use keeplog_cleaner::CleanOptions;
 use keeplog_engine::{Error, LogOptions, Result};
 
-/// Settings of a [`crate::Store`]. Methods set one value each and return the options.
+/// Settings of a [`crate::Store`]. Methods set one value each and return the options. Those of the cleaner can be changed while
+/// the store is open ([`Store::set_cleaner`](crate::Store::set_cleaner)), those of logs in part
+/// ([`Store::set_log_options`](crate::Store::set_log_options)).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StoreOptions {
@@ -27,8 +29,10 @@ pub struct StoreOptions {
     /// no more than the dirty records can need.
     pub log_cleaner_dedupe_buffer_size: u64,
     /// `log.cleaner.io.max.bytes.per.second`: what all passes may read and write together; default no limit.
-    /// [`Store::set_cleaner_rate`](crate::Store::set_cleaner_rate) changes it while the store is open.
     pub log_cleaner_io_max_bytes_per_second: u64,
+    /// Whether passes rest while appends take longer beside them than alone; default yes. They go on for a tenth of their time
+    /// at least. [`CleanerStatus::rested_seconds`](crate::CleanerStatus::rested_seconds) shows how long they have rested.
+    pub yield_to_appends: bool,
     /// `log.flush.offset.checkpoint.interval.ms`: how often recovery points are saved; default 60 s. Less is to be
     /// scanned after a crash if it is shorter.
     pub log_flush_offset_checkpoint_interval_ms: u64,
@@ -45,6 +49,7 @@ impl Default for StoreOptions {
             log_cleaner_threads: 1,
             log_cleaner_dedupe_buffer_size: 128 << 20,
             log_cleaner_io_max_bytes_per_second: u64::MAX,
+            yield_to_appends: true,
             log_flush_offset_checkpoint_interval_ms: 60_000,
         }
     }
@@ -110,6 +115,13 @@ impl StoreOptions {
     #[must_use]
     pub fn log_cleaner_io_max_bytes_per_second(mut self, bytes: u64) -> Self {
         self.log_cleaner_io_max_bytes_per_second = bytes;
+        self
+    }
+
+    /// Sets [`StoreOptions::yield_to_appends`](#structfield.yield_to_appends).
+    #[must_use]
+    pub fn yield_to_appends(mut self, yields: bool) -> Self {
+        self.yield_to_appends = yields;
         self
     }
 

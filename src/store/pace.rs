@@ -1,4 +1,4 @@
-//! How fast the passes of a store go, all together, and when they stop.
+//! How fast the passes of a store go, all together, when they rest, and when they stop.
 
 use std::time::Duration;
 
@@ -6,6 +6,10 @@ use keeplog_cleaner::Watch;
 use keeplog_engine::Log;
 use keeplog_engine::sync::atomic::{AtomicBool, Ordering};
 use keeplog_engine::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::Inner;
+use super::cleaning::For;
+use super::passes::Pass;
 
 /// How often a pass that waits looks whether its log is wanted, and at the clock.
 const LOOK: Duration = Duration::from_millis(20);
@@ -53,7 +57,12 @@ impl Pace {
     /// Passes stop, and wait for nothing any more.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        // Whoever is about to wait has seen it, or is woken.
+        self.wake();
+    }
+
+    /// Passes that wait look whether they are still wanted.
+    pub(super) fn wake(&self) {
+        // Whoever is about to wait has seen what changed, or is woken.
         let _account = self.account();
         self.changed.notify_all();
     }
@@ -67,30 +76,68 @@ impl Pace {
     }
 }
 
-/// Keeps one pass to the pace.
+/// Keeps one pass to the pace, from its begin until it is dropped.
 pub(super) struct Paced<'a> {
-    pub(super) pace: &'a Pace,
-    pub(super) log: &'a Log,
+    inner: &'a Inner,
+    log: &'a Log,
+    pass: &'a Pass<'a>,
+    sake: For,
+}
+
+impl<'a> Paced<'a> {
+    pub(super) fn begin(inner: &'a Inner, log: &'a Log, pass: &'a Pass<'a>, sake: For) -> Self {
+        inner.guard.work_from(log.storage().monotonic());
+        inner.data_dir.append_latency().begin_work();
+        Self { inner, log, pass, sake }
+    }
+
+    /// Waits as long as `left` says, from one look to the next. Nobody who wants the log to himself waits for that.
+    fn wait(&self, mut left: impl FnMut(&mut Account) -> Duration) {
+        let pace = &self.inner.pace;
+        let mut account = pace.account();
+        loop {
+            let wait = left(&mut account);
+            if wait.is_zero() || self.is_stopped() || self.log.is_wanted() {
+                return;
+            }
+            account = pace.changed.wait_timeout(account, wait.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Rests as long as appends need it.
+    fn give_way(&self, now: Duration) {
+        let is_wanted = || self.inner.options().yield_to_appends;
+        if !is_wanted() {
+            return;
+        }
+        let until = self.inner.guard.rest_until(now, self.inner.data_dir.append_latency());
+        self.wait(|_| if is_wanted() { until.saturating_sub(self.log.storage().monotonic()) } else { Duration::ZERO });
+    }
 }
 
 impl Watch for Paced<'_> {
     fn is_stopped(&self) -> bool {
-        self.pace.is_stopped()
+        let is_switched_off = || self.sake == For::Background && !self.inner.options().log_cleaner_enable;
+        self.inner.pace.is_stopped() || self.pass.is_unwanted() || is_switched_off()
     }
 
     fn charge(&self, bytes: u64) {
-        let storage = self.log.storage();
-        let mut account = self.pace.account();
-        account.wait(storage.monotonic());
-        account.debt_bytes += bytes as f64;
-        loop {
-            let wait = account.wait(storage.monotonic());
-            // Nobody who wants the log to himself waits for a rate.
-            if wait.is_zero() || self.is_stopped() || self.log.is_wanted() {
-                return;
-            }
-            account = self.pace.changed.wait_timeout(account, wait.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
+        let clock = self.log.storage();
+        let now = clock.monotonic();
+        self.give_way(now);
+        {
+            let mut account = self.inner.pace.account();
+            account.wait(clock.monotonic());
+            account.debt_bytes += bytes as f64;
         }
+        self.wait(|account| account.wait(clock.monotonic()));
+        self.inner.guard.work_from(clock.monotonic());
+    }
+}
+
+impl Drop for Paced<'_> {
+    fn drop(&mut self) {
+        self.inner.data_dir.append_latency().end_work();
     }
 }
 

@@ -72,6 +72,15 @@ fn f04_who_replaces_segments_does_it_alone_and_gives_the_turn_back() {
         });
         scope.spawn(|| (0..60).for_each(|i| append(&log, i * 10, 10).unwrap()));
         scope.spawn(|| {
+            for i in 0..60 {
+                store.pause_cleaning("t", 0).unwrap();
+                let policy = [CleanupPolicy::Compact, CleanupPolicy::Delete, CleanupPolicy::CompactDelete][i % 3];
+                store.set_log_options("t", &small().cleanup_policy(policy)).unwrap();
+                store.resume_cleaning("t", 0).unwrap();
+                let _ = store.clean(&log);
+            }
+        });
+        scope.spawn(|| {
             for _ in 0..20 {
                 let other = store.log("u", 0).unwrap();
                 append(&other, 0, 50).unwrap();
@@ -82,6 +91,7 @@ fn f04_who_replaces_segments_does_it_alone_and_gives_the_turn_back() {
         });
     });
     drop(log.begin_rewrite().expect("the turn is free"));
+    assert!(store.cleaner().paused.is_empty());
     assert!(log.read_from(log.start_offset()).unwrap().all(|record| record.is_ok()));
     store.close().unwrap();
 }

@@ -8,8 +8,12 @@ mod field_recovery;
 mod field_reports;
 mod field_store;
 mod field_threads;
+mod guard;
 mod kill;
+mod many_logs;
 mod offset_store;
+mod pauses;
+mod settings;
 #[path = "../../engine/tests/it/shim.rs"]
 mod shim;
 mod store;

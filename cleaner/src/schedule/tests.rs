@@ -1,13 +1,13 @@
 use super::*;
 
-const NOW_MS: i64 = 1_000_000;
+pub(super) const NOW_MS: i64 = 1_000_000;
 
 fn rules() -> Rules {
     Rules { min_cleanable_dirty_ratio: 0.5, min_compaction_lag_ms: 0, max_compaction_lag_ms: i64::MAX }
 }
 
 /// Segments of (base offset, bytes); all timestamps are `NOW_MS`.
-fn log(segments: &[(u64, u64)], checkpoint: Option<u64>, end_offset: u64) -> LogFacts {
+pub(super) fn log(segments: &[(u64, u64)], checkpoint: Option<u64>, end_offset: u64) -> LogFacts {
     let facts = |&(base_offset, size_bytes): &(u64, u64)| SegmentFacts {
         base_offset,
         size_bytes,

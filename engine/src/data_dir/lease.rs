@@ -35,6 +35,7 @@ impl Lease {
 
     pub(crate) fn set_cleaner_offset(&self, offset: u64) {
         self.set(Checkpoint::Cleaner, Some(offset));
+        self.data_dir.note_change(&self.name);
     }
 
     fn set(&self, which: Checkpoint, offset: Option<u64>) {

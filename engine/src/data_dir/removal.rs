@@ -22,10 +22,11 @@ impl DataDir {
             let moved = self.unused_delete_name(name)?;
             self.storage.rename(&path, &self.path.join(&moved)).map_err(|e| Error::io("remove", &path, e))?;
             state.partitions.remove(name);
-            state.offsets.iter_mut().for_each(|offsets| _ = offsets.remove(name));
+            state.forget(name);
             state.foreign.push(Foreign { name: moved.clone(), kind: ForeignKind::Removed(name.clone()) });
             moved
         };
+        self.note_change(name);
         self.storage.sync_dir(&self.path).map_err(|e| Error::io("sync the data directory", &self.path, e))?;
         self.write_checkpoints()?;
         self.purge(&moved)

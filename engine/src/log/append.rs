@@ -9,6 +9,7 @@ use crate::producers::{Marker, SequenceCheck};
 use crate::record::{self, BatchHeader, BatchSpec, BatchWriter, ControlType, Decoder, EndMarker, Record, TimestampType, TxnResult};
 use crate::segment::{BatchPlace, IndexBuilder, SEGMENT_FILES, Segment};
 use crate::storage::{OpenMode, write_all_at};
+use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, MutexGuard, PoisonError};
 use crate::{Error, ErrorKind, Result};
 
@@ -264,9 +265,15 @@ impl Inner {
     }
 
     fn append_leader(&self, batch: &mut [u8], durability: Durability) -> Result<Appended> {
+        let (latency, clock) = (self.data_dir.append_latency(), &*self.place.storage);
+        let started = latency.start(self.end_offset.load(Ordering::Relaxed), clock);
         let mut writer = self.writer();
         let placed = self.place_leader_batch(&mut writer, batch)?;
-        self.acknowledge(writer, placed, durability)
+        let placed = self.acknowledge(writer, placed, durability)?;
+        if let Some(started) = started {
+            latency.finish(started, durability, clock);
+        }
+        Ok(placed)
     }
 
     /// Waits as `durability` asks for. `writer` is the guard under which the batch was placed.
@@ -289,7 +296,7 @@ impl Inner {
     }
 
     /// Syncs where too many segments wait for it. Outside of the writer's lock: other appends go on meanwhile.
-    fn sync_if_crowded(&self, writer: MutexGuard<'_, Writer>) {
+    pub(super) fn sync_if_crowded(&self, writer: MutexGuard<'_, Writer>) {
         let (is_crowded, end, truncations) = (writer.unsynced.len() > UNSYNCED_MAX, writer.next_offset, self.sync.truncations());
         drop(writer);
         // What was appended is where `Buffered` has it; a failure stops the log, and the next call tells.
@@ -349,6 +356,9 @@ impl Inner {
         writer.first_timestamp.get_or_insert(header.max_timestamp);
         writer.active.publish(&[(place, aborted)], writer.position).map_err(|e| self.fail(e))?;
         self.publish_end(writer);
+        if place.position == 0 {
+            self.note_change(); // from now on the active segment has an age
+        }
         Ok(())
     }
 
@@ -372,7 +382,7 @@ impl Inner {
         let size = writer.position + u64::from(header.size);
         size > u64::from(self.options.segment_bytes)
             || writer.active.index_is_full()
-            || self.waited_ms(writer, header) > self.options.roll_ms()
+            || self.waited_ms(writer, header) > self.live.roll_ms()
     }
 
     fn waited_ms(&self, writer: &Writer, header: &BatchHeader) -> i64 {
@@ -419,6 +429,7 @@ impl Inner {
         writer.next_offset = writer.next_offset.max(base_offset);
         writer.data_end = writer.next_offset;
         self.write_snapshot(writer)?;
+        self.note_change();
         Ok(())
     }
 

@@ -7,10 +7,12 @@
 mod append;
 mod commit;
 mod iter;
+mod live;
 mod read;
 mod retention;
 mod rewrite;
 mod turnstile;
+mod upkeep;
 
 use std::fmt;
 use std::path::Path;
@@ -35,6 +37,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::{Error, ErrorKind, Result};
 use commit::SyncState;
+use live::Live;
 use turnstile::Turnstile;
 
 /// A handle on one log: cheap to clone, usable from any thread. The log is closed when the last clone is
@@ -53,6 +56,8 @@ pub(crate) struct Inner {
     /// Whether closing this log closes the data directory with it.
     owns_data_dir: bool,
     options: LogOptions,
+    /// What was changed of them since the log was opened.
+    live: Live,
     segments: CurrentSet,
     writer: Mutex<Writer>,
     sync: SyncState,
@@ -138,7 +143,7 @@ impl Log {
     }
 
     fn open_owned(data_dir: Arc<DataDir>, topic_partition: &TopicPartition, options: LogOptions, owns_data_dir: bool) -> Result<Self> {
-        if !data_dir.partitions().contains(topic_partition) {
+        if !data_dir.has_partition(topic_partition) {
             data_dir.create_partition(topic_partition)?;
         }
         let clean = data_dir.opened(topic_partition)?;
@@ -175,7 +180,7 @@ impl Log {
         &self.inner.place.dir
     }
 
-    /// Its settings.
+    /// The settings that it was opened with; [`Log::current_options`] has those that were changed since.
     #[must_use]
     pub fn options(&self) -> &LogOptions {
         &self.inner.options
@@ -293,6 +298,7 @@ impl Inner {
         let end_offset = writer.next_offset;
         let last_stable_offset = writer.producers.first_unstable_offset().unwrap_or(end_offset);
         let lease = Lease::of(&data_dir, &topic_partition);
+        let live = Live::new(&options);
         Self {
             topic_partition,
             place,
@@ -300,6 +306,7 @@ impl Inner {
             lease,
             owns_data_dir,
             options,
+            live,
             segments: CurrentSet::new(segments),
             writer: Mutex::new(writer),
             sync: SyncState::new(synced_offset),
@@ -340,13 +347,24 @@ impl Inner {
     /// Remembers the first failure, so that nothing is written after it.
     fn fail(&self, error: Error) -> Error {
         self.failure.get_or_init(|| Failure { op: error.op(), detail: format!("{error:?}") });
+        self.note_change();
         error
     }
 
     fn publish_end(&self, writer: &Writer) {
         // Readers take the end offset as their limit, so it must not run ahead of the segment's published size.
-        self.last_stable_offset.store(writer.producers.first_unstable_offset().unwrap_or(writer.next_offset), Ordering::Release);
+        let stable = writer.producers.first_unstable_offset().unwrap_or(writer.next_offset);
+        let before = self.last_stable_offset.load(Ordering::Relaxed);
+        self.last_stable_offset.store(stable, Ordering::Release);
         self.end_offset.store(writer.next_offset, Ordering::Release);
+        if before < writer.active.base_offset() && before != stable {
+            self.note_change(); // a transaction ended that had kept closed segments from the cleaner
+        }
+    }
+
+    /// See [`DataDir::note_change`].
+    fn note_change(&self) {
+        self.data_dir.note_change(&self.topic_partition);
     }
 
     /// Saves the producers' state as it is at the end of the log, where the next open finds it. Not synced here.
@@ -376,6 +394,7 @@ impl Inner {
         let result = self.close_files();
         self.end_syncs(result.is_ok().then(|| self.end_offset.load(Ordering::Acquire)));
         self.note_offsets();
+        self.note_change();
         self.place.give_up();
         if result.is_ok() {
             self.lease.set_recovery_point(self.writer().data_end);

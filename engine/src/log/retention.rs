@@ -26,7 +26,10 @@ impl Log {
     pub fn apply_retention(&self) -> Result<RetentionReport> {
         let inner = &*self.inner;
         inner.check_writable("apply retention to")?;
-        let Some(_turn) = inner.rewriting.try_enter() else { return Ok(RetentionReport::default()) };
+        let Some(_turn) = inner.rewriting.try_enter() else {
+            inner.note_change(); // what is due now is still to be done then
+            return Ok(RetentionReport::default());
+        };
         // Once more, now that it can't be closed any more.
         inner.check_writable("apply retention to")?;
         inner.apply_retention()
@@ -54,7 +57,9 @@ impl Log {
         if offset >= writer.next_offset {
             return Ok(());
         }
-        inner.truncate(&mut writer, offset).map_err(|e| inner.fail(e))
+        let done = inner.truncate(&mut writer, offset).map_err(|e| inner.fail(e));
+        inner.note_change();
+        done
     }
 }
 
@@ -107,6 +112,7 @@ impl Inner {
         // One by one: after a failure the next attempt does not meet it again, and what nobody reads is closed at once.
         self.writer().unsynced.retain(|s| s.base_offset > base_offset);
         self.segments.replace(|now| now.iter().filter(|s| s.base_offset() > base_offset).cloned().collect());
+        self.note_change();
         self.place.remove(&self.place.path(base_offset, FileKind::Snapshot, FileState::Live))
     }
 
@@ -117,6 +123,7 @@ impl Inner {
             self.place.sync_dir()?;
         }
         self.start_offset.fetch_max(start, Ordering::AcqRel);
+        self.note_change();
         // An open drops from the file what lies below the start.
         self.writer().epochs.truncate_head(start);
         Ok(())
@@ -127,8 +134,9 @@ impl Inner {
         let set = self.segments.snapshot();
         let start = self.start_offset.load(Ordering::Acquire);
         let now_ms = self.place.storage.now_ms();
-        let deletes = self.options.cleanup_policy.deletes();
-        let mut excess = match self.options.retention_bytes {
+        let options = self.live.options();
+        let deletes = options.cleanup_policy.deletes();
+        let mut excess = match options.retention_bytes {
             Some(limit) if deletes => set.all().iter().map(|s| s.size_bytes()).sum::<u64>().saturating_sub(limit),
             _ => 0,
         };
@@ -140,7 +148,7 @@ impl Inner {
             // A pass or a truncation may leave it without a batch: it has neither size nor age, and must not protect others.
             let is_hollow = deletes && size == 0 && next_base.is_some();
             let too_big = size > 0 && excess >= size;
-            let too_old = deletes && size > 0 && self.is_too_old(segment, now_ms)?;
+            let too_old = deletes && size > 0 && is_too_old(segment, options.retention_ms, now_ms)?;
             if !(below_start || is_hollow || too_big || too_old) {
                 break;
             }
@@ -148,14 +156,6 @@ impl Inner {
             doomed.push(Arc::clone(segment));
         }
         Ok(doomed)
-    }
-
-    fn is_too_old(&self, segment: &Segment, now_ms: i64) -> Result<bool> {
-        let Some(retention_ms) = self.options.retention_ms else { return Ok(false) };
-        // A record from the future must not keep a segment for ever: its age is then judged by the file's.
-        let stamp = segment.age_timestamp()?;
-        let stamp = if stamp > now_ms { segment.modified_ms()? } else { stamp };
-        Ok(now_ms.saturating_sub(stamp) > retention_ms)
     }
 
     fn raise_start(&self, offset: u64) -> Result<()> {
@@ -174,6 +174,7 @@ impl Inner {
             self.data_dir.write_checkpoints()?;
         }
         self.start_offset.fetch_max(offset, Ordering::AcqRel);
+        self.note_change();
         let mut writer = self.writer();
         if writer.epochs.truncate_head(offset) {
             writer.epochs.write(&*self.place.storage, &self.place.dir)?;
@@ -284,6 +285,14 @@ impl Inner {
         writer.active = active;
         Ok(())
     }
+}
+
+fn is_too_old(segment: &Segment, retention_ms: Option<i64>, now_ms: i64) -> Result<bool> {
+    let Some(retention_ms) = retention_ms else { return Ok(false) };
+    // A record from the future must not keep a segment for ever: its age is then judged by the file's.
+    let stamp = segment.age_timestamp()?;
+    let stamp = if stamp > now_ms { segment.modified_ms()? } else { stamp };
+    Ok(now_ms.saturating_sub(stamp) > retention_ms)
 }
 
 /// Where a segment is cut.

@@ -326,6 +326,7 @@ impl Inner {
             let after = now.iter().skip_while(|s| s.base_offset() <= last).cloned();
             before.chain(segments).chain(after).collect()
         });
+        self.note_change();
         Ok(())
     }
 

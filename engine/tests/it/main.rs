@@ -16,3 +16,4 @@ mod shim;
 mod support;
 mod swapping;
 mod trimming;
+mod upkeep;

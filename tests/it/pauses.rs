@@ -1,0 +1,157 @@
+//! Cleaning that is paused, resumed and ended, log by log.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use keeplog::inspect::storage::{MemoryStorage, Storage};
+use keeplog::{CleanOutcome, CleanupPolicy, Durability, ErrorKind, Log, LogOptions, Record, Store, StoreOptions};
+
+const T0: i64 = 1_760_000_000_000;
+
+fn disk() -> Arc<MemoryStorage> {
+    let disk = MemoryStorage::new();
+    disk.set_now_ms(T0);
+    Arc::new(disk)
+}
+
+fn open(disk: &Arc<MemoryStorage>) -> Store {
+    let options = StoreOptions::new().log(LogOptions::new().segment_bytes(4096)).background_thread(false);
+    Store::open_with(Arc::clone(disk) as Arc<dyn Storage>, Path::new("/data"), options).unwrap()
+}
+
+/// A log that is worth a pass.
+fn dirty(store: &Store, topic: &str) -> Log {
+    with_keys(store, topic, 10)
+}
+
+fn with_keys(store: &Store, topic: &str, keys: u64) -> Log {
+    let log = store.log(topic, 0).unwrap();
+    for i in 0..200 {
+        log.append(&[Record::new(format!("key-{}", i % keys), "x".repeat(100)).timestamp_ms(T0)], Durability::Buffered).unwrap();
+    }
+    log.roll().unwrap();
+    log
+}
+
+fn held(log: &Log) -> usize {
+    log.read_from(log.start_offset()).unwrap().map(Result::unwrap).count()
+}
+
+fn leftovers(disk: &MemoryStorage, topic: &str) -> usize {
+    let names = disk.list(Path::new(&format!("/data/{topic}-0"))).unwrap();
+    names.iter().filter(|entry| [".cleaned", ".swap"].iter().any(|suffix| entry.name.ends_with(suffix))).count()
+}
+
+#[test]
+fn a_paused_log_is_left_alone_until_the_last_pause_is_taken_back() {
+    let store = open(&disk());
+    let (paused, other) = (dirty(&store, "paused"), dirty(&store, "other"));
+    store.pause_cleaning("paused", 0).unwrap();
+    store.pause_cleaning("paused", 0).unwrap();
+    (0..4).for_each(|_| _ = store.housekeep());
+    assert_eq!((held(&paused), held(&other)), (200, 10));
+    assert_eq!(store.clean(&paused).unwrap_err().kind(), ErrorKind::Locked);
+    assert_eq!(store.cleaner().paused.get(paused.topic_partition()), Some(&2));
+    store.resume_cleaning("paused", 0).unwrap();
+    (0..4).for_each(|_| _ = store.housekeep());
+    assert_eq!(held(&paused), 200, "one is left");
+    store.resume_cleaning("paused", 0).unwrap();
+    (0..4).for_each(|_| _ = store.housekeep());
+    assert_eq!((held(&paused), store.cleaner().paused.len()), (10, 0));
+    assert_eq!(store.resume_cleaning("paused", 0).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(store.pause_cleaning("nobody", 0).unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn a_pause_ends_the_pass_under_way_and_returns_when_it_has_ended() {
+    for of_background in [true, false] {
+        let disk = disk();
+        let store = open(&disk);
+        let log = dirty(&store, "t");
+        store.set_cleaner_rate(1).unwrap(); // a pass takes years
+        std::thread::scope(|scope| {
+            let pass = scope.spawn(|| {
+                if of_background {
+                    store.housekeep();
+                    return None;
+                }
+                store.clean(&log).ok().map(|report| report.outcome)
+            });
+            std::thread::yield_now(); // whether it has begun by then or not, it must end
+            store.pause_cleaning("t", 0).unwrap();
+            assert_eq!((leftovers(&disk, "t"), held(&log)), (0, 200), "the log is as it was");
+            drop(log.begin_rewrite().expect("nobody has the turn any more"));
+            assert!(matches!(pass.join().unwrap(), Some(CleanOutcome::Stopped) | None));
+        });
+        assert_eq!(store.cleaner().passes, 0);
+        store.set_cleaner_rate(u64::MAX).unwrap();
+        store.resume_cleaning("t", 0).unwrap();
+        store.housekeep();
+        assert_eq!(held(&log), 10);
+    }
+}
+
+#[test]
+fn a_paused_log_is_truncated_closed_and_deleted_like_any_other() {
+    let store = open(&disk());
+    let log = dirty(&store, "t");
+    store.pause_cleaning("t", 0).unwrap();
+    log.truncate_to(150).unwrap();
+    assert_eq!(held(&log), 150);
+    log.close().unwrap();
+    let log = store.log("t", 0).unwrap();
+    log.roll().unwrap();
+    store.housekeep();
+    assert_eq!(held(&log), 150, "opened anew, it is paused still");
+    store.delete_log("t", 0).unwrap();
+    assert!(store.cleaner().paused.is_empty());
+    let log = dirty(&store, "t");
+    (0..2).for_each(|_| _ = store.housekeep());
+    assert_eq!(held(&log), 10, "a new one of its name is not");
+    store.pause_cleaning("t", 0).unwrap();
+    store.close().unwrap();
+}
+
+#[test]
+fn a_pause_keeps_retention_from_compacted_logs_only() {
+    let disk = disk();
+    let both = LogOptions::new().segment_bytes(4096).cleanup_policy(CleanupPolicy::CompactDelete).retention_bytes(Some(4096));
+    let store = open(&disk);
+    for (topic, policy) in [("both", CleanupPolicy::CompactDelete), ("delete", CleanupPolicy::Delete)] {
+        store.set_log_options(topic, &both.clone().cleanup_policy(policy)).unwrap();
+        let log = with_keys(&store, topic, 200);
+        assert_eq!(log.start_offset(), 0);
+        store.pause_cleaning(topic, 0).unwrap();
+        (0..2).for_each(|_| _ = store.housekeep());
+        assert_eq!(log.start_offset() > 0, !policy.compacts(), "{topic}");
+        store.resume_cleaning(topic, 0).unwrap();
+        (0..2).for_each(|_| _ = store.housekeep());
+        assert!(log.start_offset() > 0);
+    }
+}
+
+#[test]
+fn b18_pauses_of_many_threads_come_to_nothing_in_the_end() {
+    let store = open(&disk());
+    let log = dirty(&store, "t");
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    store.pause_cleaning("t", 0).unwrap();
+                    store.pause_cleaning("t", 0).unwrap();
+                    // As long as it is paused, no pass works on it.
+                    drop(log.begin_rewrite());
+                    assert!(log.truncate_to(log.end_offset() + 1).is_ok(), "nothing to truncate");
+                    store.resume_cleaning("t", 0).unwrap();
+                    store.resume_cleaning("t", 0).unwrap();
+                }
+            });
+        }
+        scope.spawn(|| (0..100).for_each(|_| _ = store.housekeep()));
+        scope.spawn(|| (0..100).for_each(|_| _ = store.clean(&log)));
+    });
+    assert!(store.cleaner().paused.is_empty() && store.cleaner().uncleanable.is_empty(), "{:?}", store.cleaner());
+    store.housekeep();
+    assert_eq!(held(&log), 10);
+}
