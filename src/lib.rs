@@ -40,7 +40,7 @@ pub use store::{CleanerStatus, LastClean, Store, StoreOptions};
 
 /// What tools need and applications don't: batches, positions, raw bytes, files, recovery reports.
 pub mod inspect {
-    pub use keeplog_cleaner::schedule;
+    pub use keeplog_cleaner::{explain, schedule};
     pub use keeplog_engine::{
         Batches, Cut, Damage, DataDir, Rebuilt, Segment, SegmentSet, StoredBatch, checkpoint, data_dir, names, record, scan, snapshot,
         storage,

@@ -18,9 +18,10 @@ Examples:
   keeplog verify /var/lib/kafka/data              is anything wrong here?
   keeplog inspect /var/lib/kafka/data/orders-0    what is in this partition?
   keeplog dump --json orders-0 | jq .records[].k  every batch and record
+  keeplog explain orders-0                        what would a pass do, and why?
   keeplog offsets list /var/lib/kafka/data        what is committed, by group
 
-inspect, dump, verify and offsets only read, and take no lock. recover and compact write: stop the broker first, and \
+inspect, explain, dump, verify and offsets only read, and take no lock. recover and compact write: stop the broker first, and \
 work on a copy if you have no other.
 
 Exit status:
@@ -40,6 +41,7 @@ pub(crate) enum Command {
     Verify(Verify),
     Recover(Recover),
     Compact(Compact),
+    Explain(Explain),
     #[command(subcommand)]
     Offsets(Offsets),
 }
@@ -261,6 +263,54 @@ pub(crate) struct Compact {
     /// Print JSON, one object per partition and line.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Say what a pass of the cleaner would do and why, and which keys take the space.
+///
+/// Dirty ratio and section, what no pass goes beyond (an open transaction and its producer, compaction lag, the active
+/// segment), whether a background cleaner would take the log now, how much a pass would drop, and the 20 keys with the most
+/// bytes. No file of a data directory says what the settings of a topic are: give those that are not Kafka's defaults.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  keeplog explain __consumer_offsets-7                    why does it not get smaller?
+  keeplog explain --min-cleanable-dirty-ratio 0.1 prices-0
+  keeplog explain --json /var/lib/kafka/data | jq '.blocked_by[0]'
+
+Reads the log twice: once as a pass would, newest first, and once for the keys. What a key takes is its share of the bytes of \
+its batches. With more keys than fit into some 100 MiB the counts say how much they may have missed.
+
+Only reads, and takes no lock. Exit status 1 if the log is damaged: then no pass touches it.")]
+pub(crate) struct Explain {
+    /// Partition directory, or data directory that holds several.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Clock of the pass, ms since 1970 [default: the time now].
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) now: Option<i64>,
+    /// Share of dirty bytes above which a pass is due.
+    #[arg(long, value_name = "F", default_value_t = 0.5, value_parser = share)]
+    pub(crate) min_cleanable_dirty_ratio: f64,
+    /// Segments with a younger record are left alone.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) min_compaction_lag_ms: i64,
+    /// A pass is due, whatever the ratio, when a dirty segment is older [default: never].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) max_compaction_lag_ms: Option<i64>,
+    /// How long tombstones and transaction markers stay after the pass that first met them [default: one day].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) delete_retention_ms: Option<i64>,
+    /// Print JSON, one object per partition and line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
+        Ok(_) => Err("must be 0 to 1".to_owned()),
+        Err(e) => Err(e.to_string()),
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

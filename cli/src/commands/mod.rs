@@ -3,6 +3,7 @@
 mod compact;
 mod demo;
 mod dump;
+mod explain;
 mod inspect;
 mod offsets;
 mod recover;
@@ -23,6 +24,7 @@ pub(crate) fn run(command: Command, storage: &Arc<dyn Storage>) -> Result<Status
         Command::Offsets(command) => offsets::run(command, &**storage),
         Command::Demo(args) => demo::run(&args, storage),
         Command::Compact(args) => compact::run(&args, storage),
+        Command::Explain(args) => explain::run(&args, storage),
         Command::Recover(args) => recover::run(&args, storage),
         Command::Verify(args) => verify::run(&args, &**storage),
     }

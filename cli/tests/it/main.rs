@@ -5,6 +5,7 @@ mod bad_input;
 mod compact;
 mod demo;
 mod dump;
+mod explain;
 mod harness;
 mod inspect;
 mod mangled;
