@@ -36,7 +36,7 @@ pub use keeplog_engine::{
 };
 pub use keeplog_offsets::{CommitOptions, CommittedOffset, GroupOffset, ListedOffset, LoadReport, OffsetAndMetadata};
 pub use offset_store::{CONSUMER_OFFSETS, OffsetOptions, OffsetStore, TRANSACTION_STATE};
-pub use store::{CleanerStatus, LastClean, Store, StoreOptions};
+pub use store::{CleanerStatus, LastClean, METRICS, Metric, MetricKind, PassProgress, Store, StoreOptions};
 
 /// What tools need and applications don't: batches, positions, raw bytes, files, recovery reports.
 pub mod inspect {

@@ -13,6 +13,7 @@ use keeplog_engine::{Error, ErrorKind, Log, Result, TopicPartition};
 
 use super::Inner;
 use super::pace::{Pace, Paced};
+use super::passes::PassProgress;
 
 /// What the background cleaner has done and is doing.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +21,8 @@ use super::pace::{Pace, Paced};
 pub struct CleanerStatus {
     /// The log that is being cleaned.
     pub cleaning: Option<TopicPartition>,
+    /// The passes under way, also those that the application asked for ([`Store::clean`](crate::Store::clean)), by name of the log.
+    pub under_way: Vec<PassProgress>,
     /// Passes finished.
     pub passes: u64,
     /// Bytes read by them.
@@ -222,7 +225,6 @@ impl Shared {
         }
         match result {
             Ok(report) => {
-                tracing::info!(log = %name, "{report}");
                 status.passes += 1;
                 status.bytes_read += report.bytes_read;
                 status.bytes_written += report.bytes_written;
@@ -251,6 +253,9 @@ impl Shared {
         let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner); // a moment, whole at any time
         if now.saturating_sub(*saved) >= Duration::from_millis(inner.options.log_flush_offset_checkpoint_interval_ms) {
             *saved = now;
+            // Its lock is taken inside that of the logs.
+            let status = self.status().clone();
+            inner.metrics.publish(inner, &status);
             if let Err(error) = inner.checkpoint() {
                 tracing::error!(%error, "the checkpoints could not be saved; a restart will scan more");
             }

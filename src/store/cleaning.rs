@@ -8,7 +8,11 @@ use keeplog_cleaner::{CleanOptions, CleanOutcome, CleanReport, Watch, clean};
 use keeplog_engine::{DataDir, Error, Log, Result, TopicPartition};
 
 use super::Inner;
+use super::passes::summarize;
 use crate::{CONSUMER_OFFSETS, TRANSACTION_STATE};
+
+/// All that is dirty counts, however young.
+const NO_LAGS: Rules = Rules { min_cleanable_dirty_ratio: 0.0, min_compaction_lag_ms: 0, max_compaction_lag_ms: i64::MAX };
 
 /// Whether a log is known to be compacted by policy, which is written down nowhere in a data directory: Kafka's own
 /// topics are, and those that a cleaner has been at.
@@ -32,6 +36,8 @@ impl Inner {
                 Err(error) => tracing::warn!(%error, log = %log.topic_partition(), "its dirty ratio can't be told"),
             }
         }
+        let dirtiest = candidates.iter().map(|candidate| candidate.dirtiness.ratio()).fold(0.0, f64::max);
+        self.metrics.selected(self.data_dir.storage().monotonic(), dirtiest);
         let chosen = choose(&candidates);
         let others =
             known.iter().zip(&candidates).enumerate().filter(|(at, (_, candidate))| Some(*at) != chosen && candidate.is_eligible());
@@ -70,11 +76,19 @@ impl Inner {
         options.first_uncleanable = Some(dirtiness.first_uncleanable);
         options.threads = self.options.log_cleaner_threads;
         options.dedupe_buffer_bytes = self.options.log_cleaner_dedupe_buffer_size;
-        let report = clean(log, &options, watch)?;
+        let report = clean(log, &options, &self.passes.begin(log, watch)).inspect_err(|_| self.metrics.pass_failed())?;
         if report.outcome == CleanOutcome::Cleaned {
             log.set_cleaner_offset(report.new_dirty, as_of);
             self.data_dir.write_checkpoints()?;
         }
+        summarize(log.topic_partition(), &report);
+        self.metrics.pass_ended(log, &report, dirtiness.overdue_ms);
         Ok(report)
+    }
+
+    /// Bytes of the dirty section up to the active segment, as far as they can be told.
+    pub(super) fn dirty_bytes(&self, log: &Log) -> u64 {
+        let facts = LogFacts::read(log, self.data_dir.cleaner_offset(log.topic_partition()), &NO_LAGS);
+        facts.map_or(0, |facts| Dirtiness::of(&facts, &NO_LAGS, log.storage().now_ms()).cleanable_bytes)
     }
 }

@@ -2,8 +2,10 @@
 
 mod background;
 mod cleaning;
+mod metrics;
 mod options;
 mod pace;
+mod passes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,10 +19,14 @@ use keeplog_engine::{DataDir, Error, ErrorKind, Log, Result, TopicPartition};
 
 pub use background::{CleanerStatus, LastClean};
 pub use cleaning::is_known_compacted;
+pub use metrics::{METRICS, Metric, MetricKind};
 pub use options::StoreOptions;
+pub use passes::PassProgress;
 
 use background::Background;
+use metrics::StoreMetrics;
 use pace::Paced;
+use passes::Passes;
 
 /// A directory of logs, open for this process alone, with a background cleaner for those that are compacted.
 ///
@@ -37,6 +43,8 @@ pub(crate) struct Inner {
     data_dir: Arc<DataDir>,
     options: StoreOptions,
     logs: Mutex<Logs>,
+    passes: Passes,
+    metrics: StoreMetrics,
     /// Held from the beginning of the close to its end.
     closing: Mutex<()>,
 }
@@ -89,7 +97,9 @@ impl Store {
                 }
             }
         }
-        let inner = Arc::new(Inner { data_dir, options, logs: Mutex::new(logs), closing: Mutex::new(()) });
+        let metrics = StoreMetrics::new(data_dir.path());
+        let inner =
+            Arc::new(Inner { data_dir, options, logs: Mutex::new(logs), passes: Passes::default(), metrics, closing: Mutex::new(()) });
         let background = Arc::new(Background::start(&inner)?);
         Ok(Self { inner, background })
     }
@@ -182,10 +192,18 @@ impl Store {
         self.background.wake();
     }
 
-    /// What the background cleaner has done and is doing.
+    /// What the background cleaner has done and is doing, and how far every pass under way is.
     #[must_use]
     pub fn cleaner(&self) -> CleanerStatus {
-        self.background.status()
+        let under_way = self.inner.passes.progress(self.inner.data_dir.storage().monotonic());
+        CleanerStatus { under_way, ..self.background.status() }
+    }
+
+    /// Sets all gauges of this store ([`METRICS`](crate::METRICS)) to what is the case now. Done by itself every
+    /// `log_flush_offset_checkpoint_interval_ms`; an application whose exporter is asked at its own moments calls this before
+    /// it answers. Without a recorder of the `metrics` crate it does nothing that anybody sees.
+    pub fn publish_metrics(&self) {
+        self.inner.metrics.publish(&self.inner, &self.background.status());
     }
 
     /// One round of background work in the caller's thread: cleans the log that is most worth a pass, if one is due, applies
