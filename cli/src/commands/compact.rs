@@ -17,6 +17,8 @@ use crate::{Status, complain};
 
 /// What a key takes of that memory, rounded up.
 const KEY_BYTES: u64 = 12;
+/// What is taken without `--map-slots`.
+const DEFAULT_MAP: &str = "as many keys as fit into 1 GiB are taken";
 
 /// The arguments, resolved.
 struct Plan {
@@ -78,14 +80,20 @@ impl Plan {
             log_options = log_options.segment_index_bytes(bytes);
         }
         log_options.check()?;
+        // As Kafka rounds it.
+        let keys_max = args.map_slots.map(|slots| (slots as f64 * args.load_factor) as u64);
+        if let (Some(0), Some(slots)) = (keys_max, args.map_slots) {
+            let what = format!("could not compact: --map-slots {slots} with --load-factor {} leaves no room for a key", args.load_factor);
+            let least = (1.0 / args.load_factor).ceil();
+            return Err(Failure::new(what).advise(format!("give at least --map-slots {least}, or leave it out: then {DEFAULT_MAP}")));
+        }
         Ok(Self {
             dir: args.dir.clone(),
             now_ms: below.now_ms(),
             storage: below,
             from: args.from,
             to: args.to,
-            // As Kafka rounds it.
-            keys_max: args.map_slots.map(|slots| (slots as f64 * args.load_factor) as u64),
+            keys_max,
             segment_bytes: args.segment_bytes,
             merge: match args.merge {
                 args::Merge::Kept => Merge::Kept,
