@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Explain(Explain),
     #[command(subcommand)]
     Offsets(Offsets),
+    #[command(subcommand)]
+    Bench(Bench),
 }
 
 /// Show the main job on one screen: commit, compact, crash, recover, reload, compare.
@@ -377,6 +379,39 @@ pub(crate) struct OffsetsGet {
     #[arg(long, conflicts_with = "json")]
     pub(crate) tsv: bool,
     /// Print JSON, one object per committed offset and line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Measure what this machine does, on data made for it.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    Clean(BenchClean),
+}
+
+/// Make a log, run a pass of the cleaner over it, and show its figures.
+///
+/// Records of 25-byte keys, drawn evenly, and 100-byte values, 100 in a batch, in segments of 10 MiB. The clock stops when every
+/// output is on stable storage and in its place. The log has just been written, so that it is in the page cache if it fits.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  keeplog bench clean                              256 MiB, 200,000 keys
+  keeplog bench clean --mib 1024 --keys 800000 --threads 1
+  TMPDIR=/mnt/disk keeplog bench clean --json      on another device
+
+The log lies in a temporary directory, which is removed at the end.")]
+pub(crate) struct BenchClean {
+    /// Size of the log, MiB.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub(crate) mib: u64,
+    /// Distinct keys that records are drawn from.
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub(crate) keys: u32,
+    /// Threads that work on the log [default: one for each processor].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=CleanOptions::THREADS_MAX as i64))]
+    pub(crate) threads: Option<u16>,
+    /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }

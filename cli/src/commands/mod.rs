@@ -1,5 +1,6 @@
 //! One file per command: its arguments become a plan, the plan is carried out, and what came of it is printed.
 
+mod bench;
 mod compact;
 mod demo;
 mod dump;
@@ -22,6 +23,7 @@ pub(crate) fn run(command: Command, storage: &Arc<dyn Storage>) -> Result<Status
         Command::Dump(args) => dump::run(&args, &**storage),
         Command::Inspect(args) => inspect::run(&args, &**storage),
         Command::Offsets(command) => offsets::run(command, &**storage),
+        Command::Bench(command) => bench::run(&command, storage),
         Command::Demo(args) => demo::run(&args, storage),
         Command::Compact(args) => compact::run(&args, storage),
         Command::Explain(args) => explain::run(&args, storage),

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests set up their directories directly")]
 
 mod bad_input;
+mod bench;
 mod compact;
 mod demo;
 mod dump;
