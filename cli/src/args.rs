@@ -279,6 +279,10 @@ Examples:
   keeplog explain --min-cleanable-dirty-ratio 0.1 prices-0
   keeplog explain --json /var/lib/kafka/data | jq '.blocked_by[0]'
 
+With --json: dirt (offsets and bytes of the clean, dirty and uncleanable sections, dirty_ratio, due), blocked_by (each with its \
+kind: damage, policy, open-transaction, compaction-lag or active-segment; ascending by offset), pass (what a dry run counted), \
+and keys (exact or not, and top: the heaviest keys, each with key, key_hex, records and bytes).
+
 Reads the log twice: once as a pass would, newest first, and once for the keys. What a key takes is its share of the bytes of \
 its batches. With more keys than fit into some 100 MiB the counts say how much they may have missed.
 

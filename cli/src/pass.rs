@@ -169,11 +169,7 @@ impl Passed {
                 output::count(self.records_written),
                 output::counted(self.tombstones, "tombstone", "tombstones")
             ),
-            format!(
-                "  keys      {} in the dirty section, {:.1} % of what the map takes",
-                output::count(self.map_size),
-                self.map_use * 100.0
-            ),
+            format!("  keys      {} in the dirty section, {} of what the map takes", output::count(self.map_size), self.map_share()),
         ];
         if self.keyless_dropped > 0 {
             lines.push(format!("  dropped   {} without a key", output::counted(self.keyless_dropped, "record", "records")));
@@ -182,6 +178,11 @@ impl Passed {
             lines.push(format!("  the keys did not all fit: run it again, and it goes on at offset {}", self.new_dirty));
         }
         lines.join("\n") + "\n"
+    }
+
+    fn map_share(&self) -> String {
+        let percent = self.map_use * 100.0;
+        if percent < 0.1 { "under 0.1 %".to_owned() } else { format!("{percent:.1} %") }
     }
 
     /// `1.4 MiB: 0.02 for each byte dropped, 0.02 for each dirty one`.

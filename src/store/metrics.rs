@@ -4,10 +4,11 @@
 //! What Kafka has too has Kafka's name, its JMX domain and type before it. Every metric has the label `logDirectory`, the
 //! directory of the store; those of one log have `topic` and `partition` as well.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use keeplog_cleaner::{CleanOutcome, CleanReport};
-use keeplog_engine::sync::{Arc, Mutex, PoisonError};
+use keeplog_engine::sync::{Mutex, PoisonError};
 use keeplog_engine::{Log, TopicPartition};
 use metrics::{Label, SharedString, Unit};
 

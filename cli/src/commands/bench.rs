@@ -111,7 +111,7 @@ impl Random {
     }
 
     fn below(&mut self, limit: u32) -> u32 {
-        ((self.next() >> 32) * u64::from(limit) >> 32) as u32
+        (((self.next() >> 32) * u64::from(limit)) >> 32) as u32
     }
 
     /// A quarter of `value` is random bytes, the rest are letters.

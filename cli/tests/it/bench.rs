@@ -15,7 +15,7 @@ fn a_bench_shows_a_pass_and_leaves_nothing_behind() {
     let figures = bench(&["--json"]).json_lines().remove(0);
     let number = |field: &str| figures[field].as_f64().unwrap();
     assert_eq!((number("map_size"), number("records_written"), number("threads")), (500.0, 500.0, 2.0), "{figures}");
-    assert!(number("records_read") > 20_000.0 && number("bytes_read") >= (3 << 20) as f64, "{figures}");
+    assert!(number("records_read") > 20_000.0 && number("bytes_read") >= f64::from(3 << 20), "{figures}");
     assert!(number("bytes_per_second") > 0.0 && number("records_per_second") > 0.0, "{figures}");
     assert_eq!(number("new_dirty"), number("first_uncleanable"));
     let text = bench(&[]).stdout;
