@@ -92,8 +92,10 @@ pub(crate) struct Passed {
     pub(crate) records_read: u64,
     pub(crate) records_written: u64,
     pub(crate) map_size: u64,
-    /// Share of the keys that one pass could take.
+    /// Share of the keys that the map had room for.
     pub(crate) map_use: f64,
+    /// How often the log was read: more than once if the map could not take all keys at a time.
+    pub(crate) readings: u32,
     pub(crate) seconds: f64,
     pub(crate) bytes_per_second: f64,
     pub(crate) segments_before: usize,
@@ -126,6 +128,7 @@ impl Passed {
             records_written: report.records_kept,
             map_size: report.map_size,
             map_use: report.map_use(),
+            readings: report.readings,
             seconds: report.seconds,
             bytes_per_second: report.bytes_per_second(),
             segments_before: report.segments_before,
@@ -171,6 +174,9 @@ impl Passed {
             ),
             format!("  keys      {} in the dirty section, {} of what the map takes", output::count(self.map_size), self.map_share()),
         ];
+        if self.readings > 1 {
+            lines.push(format!("  readings  {}: the map takes a share of the keys at a time", self.readings));
+        }
         if self.keyless_dropped > 0 {
             lines.push(format!("  dropped   {} without a key", output::counted(self.keyless_dropped, "record", "records")));
         }
