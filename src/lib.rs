@@ -36,11 +36,11 @@ pub use keeplog_engine::{
 };
 pub use keeplog_offsets::{CommitOptions, CommittedOffset, GroupOffset, ListedOffset, LoadReport, OffsetAndMetadata};
 pub use offset_store::{CONSUMER_OFFSETS, OffsetOptions, OffsetStore, TRANSACTION_STATE};
-pub use store::{CleanerSettings, CleanerStatus, LastClean, Store, StoreOptions};
+pub use store::{CleanerSettings, CleanerStatus, LastClean, METRICS, Metric, MetricKind, PassProgress, Store, StoreOptions};
 
 /// What tools need and applications don't: batches, positions, raw bytes, files, recovery reports.
 pub mod inspect {
-    pub use keeplog_cleaner::schedule;
+    pub use keeplog_cleaner::{explain, schedule};
     pub use keeplog_engine::{
         Batches, Cut, Damage, DataDir, Rebuilt, Segment, SegmentSet, StoredBatch, checkpoint, data_dir, names, record, scan, snapshot,
         storage,

@@ -39,6 +39,8 @@ pub struct Inventory {
     pub segments: Vec<SegmentFiles>,
     /// Index files without a `.log`: number and name, ascending.
     pub orphans: Vec<(u64, String)>,
+    /// Numbers of segments whose log is there under the name of one that is being removed.
+    pub(crate) retired: Vec<u64>,
     /// Producer snapshots: offset and name, ascending.
     pub snapshots: Vec<(u64, String)>,
     /// Whether the file with the topic id is there.
@@ -85,6 +87,9 @@ impl Inventory {
                 }
                 Some(leftover) => {
                     report_leftover(name, leftover, findings);
+                    if leftover.kind == FileKind::Log && leftover.state == FileState::Deleted {
+                        inventory.retired.push(leftover.number);
+                    }
                     if leftover.kind == FileKind::Log && leftover.state == FileState::Swap {
                         check_output(storage, &dir.join(name), name, findings)?;
                     }

@@ -93,7 +93,7 @@ pub fn partition(storage: &dyn Storage, dir: &Path, marks: Marks, progress: &mut
         end_offset = Some(extent.next_offset);
         complete = extent.complete;
     }
-    report_orphans(&inventory, &mut findings);
+    report_orphans(&inventory, marks.log_start.unwrap_or(0), &mut findings);
     let facts = LogFacts { end_offset: end_offset.filter(|_| complete), has_producers: walk.has_producers };
     snapshots::check(storage, dir, &inventory, facts, &mut findings)?;
     let epochs = checkpoints::epochs(storage, dir, &mut findings)?;
@@ -201,16 +201,17 @@ fn check_border(inventory: &Inventory, next: &SegmentFiles, previous_end: Option
     }
 }
 
-/// Index files without their log: of a segment that is missing, where they lie between segments; else leftovers.
-fn report_orphans(inventory: &Inventory, findings: &mut Findings) {
-    let bases = (inventory.segments.first().map(|s| s.base), inventory.segments.last().map(|s| s.base));
+/// Index files without their log: of a segment that is missing, where others follow, or leftovers. What lies below the
+/// start of the log, or was being removed, is not missed.
+fn report_orphans(inventory: &Inventory, log_start: u64, findings: &mut Findings) {
+    let last = inventory.segments.last().map(|segment| segment.base);
     let mut missing = None;
     for (number, name) in &inventory.orphans {
-        let inside = matches!(bases, (Some(first), Some(last)) if (first..last).contains(number));
-        if inside && missing.replace(number) != Some(number) {
+        let is_missed = last.is_some_and(|last| *number < last) && *number >= log_start && !inventory.retired.contains(number);
+        if is_missed && missing.replace(number) != Some(number) {
             let message = format!("the segment that starts at offset {number} has an index, but no .log file");
             findings.add(codes::SEGMENT_MISSING, Place::file(name).offset(*number), message);
-        } else if !inside {
+        } else if !is_missed {
             findings.add(codes::ORPHAN_INDEX, Place::file(name).offset(*number), "no .log file of this number is there");
         }
     }

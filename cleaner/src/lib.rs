@@ -45,6 +45,7 @@ mod decide;
 mod dedup;
 mod emit;
 mod end;
+pub mod explain;
 mod feed;
 mod hash;
 mod options;

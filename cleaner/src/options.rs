@@ -240,6 +240,8 @@ pub struct CleanReport {
     pub bytes_read: u64,
     /// Bytes of the segments in their place, after.
     pub bytes_kept: u64,
+    /// Bytes of the segments in the range that had a part in the dirty section, before.
+    pub dirty_bytes: u64,
     /// Bytes of new segments. Less than `bytes_kept` where segments that lost nothing were left untouched.
     pub bytes_written: u64,
     /// Records read; those of batches dropped unread do not count.
@@ -252,6 +254,8 @@ pub struct CleanReport {
     pub records_keyless: u64,
     /// Distinct keys in the dirty section.
     pub map_size: u64,
+    /// Distinct keys that the dedup set could take at a time.
+    pub map_capacity: u64,
     /// Bytes of the dedup set, and of the bits beside it.
     pub map_bytes: u64,
     /// How often the log was read: more than once if the dedup set could not take all keys.
@@ -273,17 +277,55 @@ impl CleanReport {
             segments_after: 0,
             bytes_read: 0,
             bytes_kept: 0,
+            dirty_bytes: 0,
             bytes_written: 0,
             records_read: 0,
             records_kept: 0,
             tombstones_kept: 0,
             records_keyless: 0,
             map_size: 0,
+            map_capacity: options.dedupe_keys(),
             map_bytes: 0,
             readings: 0,
             seconds: 0.0,
         }
     }
+}
+
+impl CleanReport {
+    /// Bytes that are gone.
+    #[must_use]
+    pub fn bytes_dropped(&self) -> u64 {
+        self.bytes_read.saturating_sub(self.bytes_kept)
+    }
+
+    /// Bytes written for each byte that is gone; `None` if none is.
+    #[must_use]
+    pub fn write_amplification(&self) -> Option<f64> {
+        ratio(self.bytes_written, self.bytes_dropped())
+    }
+
+    /// Bytes written for each byte of the dirty section; `None` if that is empty.
+    #[must_use]
+    pub fn written_per_dirty_byte(&self) -> Option<f64> {
+        ratio(self.bytes_written, self.dirty_bytes)
+    }
+
+    /// Keys that there were, of those that the dedup set had room for in all readings, 0 to 1.
+    #[must_use]
+    pub fn map_use(&self) -> f64 {
+        ratio(self.map_size, self.map_capacity.saturating_mul(self.readings.into())).unwrap_or(0.0)
+    }
+
+    /// Bytes of the range a second; 0 for a pass that took no time that could be measured.
+    #[must_use]
+    pub fn bytes_per_second(&self) -> f64 {
+        if self.seconds > 0.0 { self.bytes_read as f64 / self.seconds } else { 0.0 }
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 impl fmt::Display for CleanReport {
@@ -294,12 +336,25 @@ impl fmt::Display for CleanReport {
             CleanOutcome::Cleaned => {}
         }
         let verb = if self.dry_run { "would clean" } else { "cleaned" };
-        writeln!(f, "{verb} offsets {}..{} in {:.1} s", self.first_dirty, self.new_dirty, self.seconds)?;
-        let percent = if self.bytes_read == 0 { 100.0 } else { 100.0 * self.bytes_kept as f64 / self.bytes_read as f64 };
-        writeln!(f, "  bytes     {} -> {} ({percent:.1} %), {} written", self.bytes_read, self.bytes_kept, self.bytes_written)?;
-        writeln!(f, "  segments  {} -> {}", self.segments_before, self.segments_after)?;
+        write!(f, "{verb} offsets {}..{} in {:.1} s", self.first_dirty, self.new_dirty, self.seconds)?;
+        let rate = self.bytes_per_second() / 1e6;
+        if rate > 0.0 {
+            write!(f, ", {rate:.1} MB/s")?;
+        }
+        writeln!(f)?;
+        let percent = 100.0 * ratio(self.bytes_kept, self.bytes_read).unwrap_or(1.0);
+        writeln!(f, "  bytes     {} -> {} ({percent:.1} %)", self.bytes_read, self.bytes_kept)?;
+        write!(f, "  written   {} bytes", self.bytes_written)?;
+        if let Some(each) = self.write_amplification() {
+            write!(f, ", {each:.2} for each byte dropped")?;
+        }
+        if let Some(each) = self.written_per_dirty_byte() {
+            write!(f, ", {each:.2} for each dirty one")?;
+        }
+        writeln!(f, "\n  segments  {} -> {}", self.segments_before, self.segments_after)?;
         writeln!(f, "  records   {} -> {}, of which {} tombstones", self.records_read, self.records_kept, self.tombstones_kept)?;
-        write!(f, "  keys      {} in the dirty section, {} bytes of memory", self.map_size, self.map_bytes)?;
+        let percent = 100.0 * self.map_use();
+        write!(f, "  keys      {} in the dirty section ({percent:.1} % of the map), {} bytes of memory", self.map_size, self.map_bytes)?;
         if self.readings > 1 {
             write!(f, "\n  readings  {}: the dedup set takes a share of the keys at a time", self.readings)?;
         }
@@ -316,6 +371,9 @@ impl fmt::Display for CleanReport {
 /// How far a pass is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
+    /// Base offset of the segment at hand: passes go from the newest to the oldest. `None` while it is settled where the
+    /// pass ends, if there may be too many keys.
+    pub segment: Option<u64>,
     /// Bytes read so far. Starts over in the rare case that the pass has to begin again: the dedup set did not take
     /// all keys, or an index was wrong.
     pub bytes_done: u64,

@@ -154,11 +154,12 @@ fn clean(
     }
     let sources = &log.sources[..log.sources.partition_point(|source| source.base_offset() < pass.rules.end)];
     let bytes: u64 = sources.iter().map(|source| u64::from(source.size_bytes())).sum();
-    pass.pace.expect(bytes.saturating_mul(approach.readings.into()));
+    pass.pace.announce(bytes.saturating_mul(approach.readings.into()));
     let mut report = report;
     let lives = Lives::default();
     for share in Share::each(approach.readings) {
         let set = pass.new_set()?;
+        pass.pace.begin(sources.iter().map(|source| (source.base_offset(), source.size_bytes())));
         let joints = share.is_last().then(|| Joints::new(log, sources.len(), range, options));
         let (set, read) = work::on_sources(&pass, Reading { share, lives: &lives }, set, sources.len(), joints, report)?;
         if options.overflow == Overflow::EndPass && pass.may_fill() && set.is_full() {
@@ -173,6 +174,7 @@ fn clean(
     report.outcome = CleanOutcome::Cleaned;
     report.new_dirty = pass.rules.end;
     report.readings = approach.readings;
+    report.dirty_bytes = log.dirty_bytes(range.first_dirty, report.new_dirty);
     Ok(report)
 }
 

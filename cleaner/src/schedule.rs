@@ -45,7 +45,7 @@ pub struct SegmentFacts {
 
 impl SegmentFacts {
     /// `timestamp_ms`, or the file's time where there is none or it can't be.
-    fn credible(&self, timestamp_ms: i64, now_ms: i64) -> i64 {
+    pub(crate) fn credible(&self, timestamp_ms: i64, now_ms: i64) -> i64 {
         if (0..=now_ms).contains(&timestamp_ms) { timestamp_ms } else { self.modified_ms.unwrap_or(timestamp_ms).min(now_ms) }
     }
 }
@@ -179,6 +179,19 @@ impl LogFacts {
         let later = dirty_sealed.iter().flat_map(stamps).flatten().flat_map(moments).filter(|moment| *moment > now_ms);
         Some(later.min().unwrap_or(i64::MAX))
     }
+
+    /// The sealed segments with a part in the dirty section.
+    fn dirty_sealed(&self) -> &[SegmentFacts] {
+        self.sealed().get(self.place_of(self.first_dirty().0)..).unwrap_or_default()
+    }
+
+    /// The first dirty segment that is younger than the compaction lag: no pass goes beyond.
+    pub(crate) fn first_young(&self, rules: &Rules, now_ms: i64) -> Option<&SegmentFacts> {
+        let young = |segment: &&SegmentFacts| {
+            segment.credible(segment.largest_timestamp_ms, now_ms) > now_ms.saturating_sub(rules.min_compaction_lag_ms)
+        };
+        if rules.min_compaction_lag_ms > 0 { self.dirty_sealed().iter().find(young) } else { None }
+    }
 }
 
 impl Dirtiness {
@@ -191,11 +204,7 @@ impl Dirtiness {
                 Self { first_dirty, first_uncleanable: first_dirty, clean_bytes: 0, cleanable_bytes: 0, overdue_ms: 0, checkpoint_fault };
             return nothing;
         };
-        let dirty_sealed = log.sealed().get(log.place_of(first_dirty)..).unwrap_or_default();
-        let young = |segment: &&SegmentFacts| {
-            segment.credible(segment.largest_timestamp_ms, now_ms) > now_ms.saturating_sub(rules.min_compaction_lag_ms)
-        };
-        let lag_bound = if rules.min_compaction_lag_ms > 0 { dirty_sealed.iter().find(young) } else { None };
+        let lag_bound = log.first_young(rules, now_ms);
         let bound = lag_bound.map_or(u64::MAX, |segment| segment.base_offset).min(log.last_stable_offset).min(active.base_offset);
         let first_uncleanable = log.segments[log.place_of(bound.max(first_dirty).min(active.base_offset))].base_offset;
 
@@ -207,7 +216,7 @@ impl Dirtiness {
             first_uncleanable,
             clean_bytes: clean.map(|segment| segment.size_bytes).sum(),
             cleanable_bytes: cleanable.map(|segment| segment.size_bytes).sum(),
-            overdue_ms: overdue_ms(dirty_sealed, rules, now_ms),
+            overdue_ms: overdue_ms(log.dirty_sealed(), rules, now_ms),
             checkpoint_fault,
         }
     }

@@ -59,4 +59,10 @@ impl<'a> LogView<'a> {
     pub(crate) fn active_base(&self) -> u64 {
         self.sources.last().map_or(0, |active| active.base_offset())
     }
+
+    /// Bytes of the segments with a part in the dirty section `first_dirty..end`.
+    pub(crate) fn dirty_bytes(&self, first_dirty: u64, end: u64) -> u64 {
+        let dirty = (0..self.sources.len()).filter(|i| self.next_base(*i) > first_dirty && self.sources[*i].base_offset() < end);
+        dirty.map(|i| u64::from(self.sources[i].size_bytes())).sum()
+    }
 }

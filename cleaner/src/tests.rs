@@ -3,6 +3,7 @@
 
 pub(crate) mod build;
 mod damage;
+mod explain;
 mod field;
 mod field_indexes;
 mod field_passes;

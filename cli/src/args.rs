@@ -18,9 +18,10 @@ Examples:
   keeplog verify /var/lib/kafka/data              is anything wrong here?
   keeplog inspect /var/lib/kafka/data/orders-0    what is in this partition?
   keeplog dump --json orders-0 | jq .records[].k  every batch and record
+  keeplog explain orders-0                        what would a pass do, and why?
   keeplog offsets list /var/lib/kafka/data        what is committed, by group
 
-inspect, dump, verify and offsets only read, and take no lock. recover and compact write: stop the broker first, and \
+inspect, explain, dump, verify and offsets only read, and take no lock. recover and compact write: stop the broker first, and \
 work on a copy if you have no other.
 
 Exit status:
@@ -40,8 +41,11 @@ pub(crate) enum Command {
     Verify(Verify),
     Recover(Recover),
     Compact(Compact),
+    Explain(Explain),
     #[command(subcommand)]
     Offsets(Offsets),
+    #[command(subcommand)]
+    Bench(Bench),
 }
 
 /// Show the main job on one screen: commit, compact, crash, recover, reload, compare.
@@ -263,6 +267,58 @@ pub(crate) struct Compact {
     pub(crate) json: bool,
 }
 
+/// Say what a pass of the cleaner would do and why, and which keys take the space.
+///
+/// Dirty ratio and section, what no pass goes beyond (an open transaction and its producer, compaction lag, the active
+/// segment), whether a background cleaner would take the log now, how much a pass would drop, and the 20 keys with the most
+/// bytes. No file of a data directory says what the settings of a topic are: give those that are not Kafka's defaults.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  keeplog explain __consumer_offsets-7                    why does it not get smaller?
+  keeplog explain --min-cleanable-dirty-ratio 0.1 prices-0
+  keeplog explain --json /var/lib/kafka/data | jq '.blocked_by[0]'
+
+With --json: dirt (offsets and bytes of the clean, dirty and uncleanable sections, dirty_ratio, due), blocked_by (each with its \
+kind: damage, policy, open-transaction, compaction-lag or active-segment; ascending by offset), pass (what a dry run counted), \
+and keys (exact or not, and top: the heaviest keys, each with key, key_hex, records and bytes).
+
+Reads the log twice: once as a pass would, newest first, and once for the keys. What a key takes is its share of the bytes of \
+its batches. With more keys than fit into some 100 MiB the counts say how much they may have missed.
+
+Only reads, and takes no lock. Exit status 1 if the log is damaged: then no pass touches it.")]
+pub(crate) struct Explain {
+    /// Partition directory, or data directory that holds several.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Clock of the pass, ms since 1970 [default: the time now].
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) now: Option<i64>,
+    /// Share of dirty bytes above which a pass is due.
+    #[arg(long, value_name = "F", default_value_t = 0.5, value_parser = share)]
+    pub(crate) min_cleanable_dirty_ratio: f64,
+    /// Segments with a younger record are left alone.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) min_compaction_lag_ms: i64,
+    /// A pass is due, whatever the ratio, when a dirty segment is older [default: never].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) max_compaction_lag_ms: Option<i64>,
+    /// How long tombstones and transaction markers stay after the pass that first met them [default: one day].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) delete_retention_ms: Option<i64>,
+    /// Print JSON, one object per partition and line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
+        Ok(_) => Err("must be 0 to 1".to_owned()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Merge {
     Kept,
@@ -327,6 +383,39 @@ pub(crate) struct OffsetsGet {
     #[arg(long, conflicts_with = "json")]
     pub(crate) tsv: bool,
     /// Print JSON, one object per committed offset and line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Measure what this machine does, on data made for it.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    Clean(BenchClean),
+}
+
+/// Make a log, run a pass of the cleaner over it, and show its figures.
+///
+/// Records of 25-byte keys, drawn evenly, and 100-byte values, 100 in a batch, in segments of 10 MiB. The clock stops when every
+/// output is on stable storage and in its place. The log has just been written, so that it is in the page cache if it fits.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  keeplog bench clean                              256 MiB, 200,000 keys
+  keeplog bench clean --mib 1024 --keys 800000 --threads 1
+  TMPDIR=/mnt/disk keeplog bench clean --json      on another device
+
+The log lies in a temporary directory, which is removed at the end.")]
+pub(crate) struct BenchClean {
+    /// Size of the log, MiB.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub(crate) mib: u64,
+    /// Distinct keys that records are drawn from.
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub(crate) keys: u32,
+    /// Threads that work on the log [default: one for each processor].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=CleanOptions::THREADS_MAX as i64))]
+    pub(crate) threads: Option<u16>,
+    /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }

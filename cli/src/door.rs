@@ -16,6 +16,12 @@ pub(crate) mod cleaner {
     pub(crate) use keeplog::{CleanOptions, CleanOutcome, CleanReport, Merge, Overflow, Progress, Watch, clean};
 }
 
+/// What the next pass of the cleaner has to go by.
+pub(crate) mod explain {
+    pub(crate) use keeplog::inspect::explain::{Due, Explanation, Obstacle};
+    pub(crate) use keeplog::inspect::schedule::{CheckpointFault, Rules};
+}
+
 /// Folding a log of commits into what is committed.
 pub(crate) mod replay {
     pub(crate) use keeplog::inspect::offsets::{Origin, Outcome, Replay};

@@ -27,6 +27,8 @@ enum Unit {
 pub(crate) struct Progress<'s> {
     storage: &'s dyn Storage,
     label: String,
+    /// Shown at the end of the line, where a narrow terminal cuts it off.
+    at_hand: String,
     total: u64,
     done: u64,
     /// Bytes at which to look at the clock again.
@@ -45,6 +47,7 @@ impl<'s> Progress<'s> {
         Self {
             storage,
             label: label.to_owned(),
+            at_hand: String::new(),
             total,
             done: 0,
             next_look: 0,
@@ -87,6 +90,13 @@ impl<'s> Progress<'s> {
         }
     }
 
+    /// What is at hand, from the next look on ("segment 42").
+    pub(crate) fn note(&mut self, at_hand: impl FnOnce() -> String) {
+        if self.wanted {
+            self.at_hand = at_hand();
+        }
+    }
+
     /// Makes room for output. The next look draws it again.
     pub(crate) fn hide(&mut self) {
         if let Some(bar) = self.bar.take() {
@@ -106,7 +116,8 @@ impl<'s> Progress<'s> {
             let bar = ProgressBar::with_draw_target(Some(self.total), ProgressDrawTarget::stderr());
             bar.with_style(style.progress_chars("=> ")).with_prefix(self.label.clone())
         });
-        bar.set_message(self.unit.describe(self.done, self.total, elapsed.as_secs_f64()));
+        let joint = if self.at_hand.is_empty() { "" } else { ", " };
+        bar.set_message(format!("{}{joint}{}", self.unit.describe(self.done, self.total, elapsed.as_secs_f64()), self.at_hand));
         bar.set_length(self.total.max(self.done));
         bar.set_position(self.done);
     }

@@ -15,6 +15,7 @@ use super::Inner;
 use super::cleaning::For;
 use super::due::Due;
 use super::pace::Pace;
+use super::progress::PassProgress;
 
 /// How often the checkpoint of the cleaner is saved while one pass follows the other: it names every log there is.
 const CLEANED_SAVE_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,6 +26,8 @@ const CLEANED_SAVE_INTERVAL: Duration = Duration::from_secs(1);
 pub struct CleanerStatus {
     /// The log that is being cleaned.
     pub cleaning: Option<TopicPartition>,
+    /// The passes under way, also those that the application asked for ([`Store::clean`](crate::Store::clean)), the first begun first.
+    pub under_way: Vec<PassProgress>,
     /// Passes finished.
     pub passes: u64,
     /// Bytes read by them.
@@ -135,7 +138,8 @@ impl Background {
         let ([dirtiness_looks, upkeep_looks], paused) = (self.shared.due.looks(), inner.passes.paused());
         let known = self.shared.status().clone();
         let rested_seconds = inner.guard.rested().as_secs_f64();
-        CleanerStatus { rested_seconds, paused, dirtiness_looks, upkeep_looks, ..known }
+        let under_way = inner.in_progress.all(inner.data_dir.storage().monotonic());
+        CleanerStatus { under_way, rested_seconds, paused, dirtiness_looks, upkeep_looks, ..known }
     }
 
     /// A log was opened anew: it may be cleanable now.
@@ -237,12 +241,8 @@ impl Shared {
             return false;
         }
         match result {
-            Ok(report) if report.outcome == CleanOutcome::Stopped => {
-                tracing::info!(log = %name, "{report}");
-                true
-            }
+            Ok(report) if report.outcome == CleanOutcome::Stopped => true,
             Ok(report) => {
-                tracing::info!(log = %name, "{report}");
                 status.passes += 1;
                 status.bytes_read += report.bytes_read;
                 status.bytes_written += report.bytes_written;
@@ -315,6 +315,11 @@ impl Shared {
             (saved.cleaned, saved.is_behind) = (now, false);
             is_time
         };
+        if is_time {
+            // Its lock is taken inside that of the logs.
+            let status = self.status().clone();
+            inner.metrics.publish(inner, &status);
+        }
         let written = if is_time { inner.checkpoint() } else { inner.data_dir.write_checkpoints() };
         if let Err(error) = written {
             tracing::error!(%error, "the checkpoints could not be saved; a restart will scan more, or clean it again");

@@ -8,7 +8,11 @@ use keeplog_engine::{DataDir, Error, Log, Result, TopicPartition};
 
 use super::Inner;
 use super::pace::Paced;
+use super::progress::summarize;
 use crate::{CONSUMER_OFFSETS, TRANSACTION_STATE};
+
+/// All that is dirty counts, however young.
+const NO_LAGS: Rules = Rules { min_cleanable_dirty_ratio: 0.0, min_compaction_lag_ms: 0, max_compaction_lag_ms: i64::MAX };
 
 /// Whether a log is known to be compacted by policy, which is written down nowhere in a data directory: Kafka's own
 /// topics are, and those that a cleaner has been at.
@@ -81,13 +85,22 @@ impl Inner {
             options.threads = settings.log_cleaner_threads;
             options.dedupe_buffer_bytes = settings.log_cleaner_dedupe_buffer_size;
         }
-        let report = clean(log, &options, &Paced::begin(self, log, &pass, sake))?;
+        let paced = Paced::begin(self, log, &pass, sake);
+        let report = clean(log, &options, &self.in_progress.watch(log, &paced)).inspect_err(|_| self.metrics.pass_failed())?;
         if report.outcome == CleanOutcome::Cleaned {
             log.set_cleaner_offset(report.new_dirty, as_of);
             if sake == For::Caller {
                 self.data_dir.write_checkpoints()?;
             }
         }
+        summarize(log.topic_partition(), &report);
+        self.metrics.pass_ended(log, &report, dirtiness.overdue_ms);
         Ok(report)
+    }
+
+    /// Bytes of the dirty section up to the active segment, as far as they can be told.
+    pub(super) fn dirty_bytes(&self, log: &Log) -> u64 {
+        let facts = LogFacts::read(log, self.data_dir.cleaner_offset(log.topic_partition()), &NO_LAGS);
+        facts.map_or(0, |facts| Dirtiness::of(&facts, &NO_LAGS, log.storage().now_ms()).cleanable_bytes)
     }
 }

@@ -55,6 +55,7 @@ impl Due {
                 }
             }
         }
+        inner.metrics.selected(inner.data_dir.storage().monotonic(), state.cleaning.ratio_max());
         let mut chosen = None;
         state.cleaning.choose(|name| {
             chosen = usable(name);

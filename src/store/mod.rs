@@ -4,9 +4,11 @@ mod background;
 mod cleaning;
 mod due;
 mod guard;
+mod metrics;
 mod options;
 mod pace;
 mod passes;
+mod progress;
 mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,14 +23,18 @@ use keeplog_engine::{DataDir, Error, ErrorKind, Log, Result, TopicPartition};
 
 pub use background::{CleanerStatus, LastClean};
 pub use cleaning::is_known_compacted;
+pub use metrics::{METRICS, Metric, MetricKind};
 pub use options::StoreOptions;
+pub use progress::PassProgress;
 pub use settings::CleanerSettings;
 
 use background::Background;
 use cleaning::For;
 use guard::Guard;
+use metrics::StoreMetrics;
 use pace::Pace;
 use passes::Passes;
+use progress::InProgress;
 
 /// A directory of logs, open for this process alone, with a background cleaner for those that are compacted.
 ///
@@ -48,6 +54,8 @@ pub(crate) struct Inner {
     pace: Arc<Pace>,
     guard: Guard,
     passes: Passes,
+    in_progress: InProgress,
+    metrics: StoreMetrics,
     logs: Mutex<Logs>,
     /// Held from the beginning of the close to its end.
     closing: Mutex<()>,
@@ -103,8 +111,17 @@ impl Store {
         }
         let pace = Arc::new(Pace::new(options.log_cleaner_io_max_bytes_per_second, data_dir.storage().monotonic()));
         data_dir.append_latency().set_wanted(options.yield_to_appends);
-        let (options, logs, passes) = (Mutex::new(options), Mutex::new(logs), Passes::default());
-        let inner = Arc::new(Inner { data_dir, options, pace, guard: Guard::default(), passes, logs, closing: Mutex::new(()) });
+        let inner = Arc::new(Inner {
+            metrics: StoreMetrics::new(data_dir.path()),
+            data_dir,
+            options: Mutex::new(options),
+            pace,
+            guard: Guard::default(),
+            passes: Passes::default(),
+            in_progress: InProgress::default(),
+            logs: Mutex::new(logs),
+            closing: Mutex::new(()),
+        });
         let background = Arc::new(Background::start(&inner)?);
         Ok(Self { inner, background })
     }
@@ -189,10 +206,17 @@ impl Store {
         self.background.wake();
     }
 
-    /// What the background cleaner has done and is doing.
+    /// What the background cleaner has done and is doing, and how far every pass under way is.
     #[must_use]
     pub fn cleaner(&self) -> CleanerStatus {
         self.background.status(&self.inner)
+    }
+
+    /// Sets all gauges of this store ([`METRICS`](crate::METRICS)) to what is the case now. Done by itself every
+    /// `log_flush_offset_checkpoint_interval_ms`; an application whose exporter is asked at its own moments calls this before
+    /// it answers. Without a recorder of the `metrics` crate it does nothing that anybody sees.
+    pub fn publish_metrics(&self) {
+        self.inner.metrics.publish(&self.inner, &self.background.status(&self.inner));
     }
 
     /// One round of background work in the caller's thread: cleans the log that is most worth a pass, if one is due, applies

@@ -19,6 +19,9 @@ pub struct Queue<K> {
     /// Those that have waited longest first, of these the dirtiest.
     by_wait: BTreeSet<(u64, Ratio, K)>,
     choices: u64,
+    /// How dirty each is, worth a pass or not, and all of that sorted.
+    ratios: BTreeMap<K, Ratio>,
+    all: BTreeSet<(Ratio, K)>,
 }
 
 /// A ratio, the largest first. Ratios are not negative, so their bits have their order.
@@ -33,7 +36,15 @@ struct Place {
 
 impl<K> Default for Queue<K> {
     fn default() -> Self {
-        Self { agenda: Agenda::default(), places: BTreeMap::new(), by_ratio: BTreeSet::new(), by_wait: BTreeSet::new(), choices: 0 }
+        Self {
+            agenda: Agenda::default(),
+            places: BTreeMap::new(),
+            by_ratio: BTreeSet::new(),
+            by_wait: BTreeSet::new(),
+            choices: 0,
+            ratios: BTreeMap::new(),
+            all: BTreeSet::new(),
+        }
     }
 }
 
@@ -53,15 +64,24 @@ impl<K: Ord + Clone> Queue<K> {
         self.agenda.set(key, holds_until_ms);
         let since = self.places.get(key).map_or(self.choices, |place| place.since);
         self.leave(key);
+        let ratio = Reverse(dirtiness.ratio().to_bits());
+        self.know(key, Some(ratio));
         if dirtiness.is_eligible(rules) {
-            self.enter(key, Place { ratio: Reverse(dirtiness.ratio().to_bits()), since });
+            self.enter(key, Place { ratio, since });
         }
+    }
+
+    /// Dirty ratio of the dirtiest log, worth a pass or not; 0 if there is none.
+    #[must_use]
+    pub fn ratio_max(&self) -> f64 {
+        self.all.first().map_or(0.0, |(Reverse(bits), _)| f64::from_bits(*bits))
     }
 
     /// A log is left out: it is gone, or is not to be cleaned.
     pub fn forget(&mut self, key: &K) {
         self.agenda.forget(key);
         self.leave(key);
+        self.know(key, None);
     }
 
     /// The log to clean next; the others that are worth a pass have let it go first. Those that are not `usable` are forgotten.
@@ -90,6 +110,17 @@ impl<K: Ord + Clone> Queue<K> {
         self.by_ratio.insert((place.ratio, key.clone()));
         self.by_wait.insert((place.since, place.ratio, key.clone()));
         self.places.insert(key.clone(), place);
+    }
+
+    fn know(&mut self, key: &K, ratio: Option<Ratio>) {
+        let before = match ratio {
+            Some(ratio) => self.ratios.insert(key.clone(), ratio),
+            None => self.ratios.remove(key),
+        };
+        if let Some(before) = before {
+            self.all.remove(&(before, key.clone()));
+        }
+        self.all.extend(ratio.map(|ratio| (ratio, key.clone())));
     }
 
     fn leave(&mut self, key: &K) -> Option<Place> {

@@ -29,7 +29,13 @@ pub(crate) fn run(command: Offsets, storage: &dyn Storage) -> Result<Status, Fai
 
 fn list(args: &args::OffsetsList, storage: &dyn Storage) -> Result<Status, Failure> {
     let target = find(storage, &args.dir)?;
-    let (committed, status) = load(storage, &target, None)?;
+    let Loaded { committed, records, status } = load(storage, &target, None)?;
+    if committed.is_empty() {
+        let dir = output::name(&args.dir.display().to_string());
+        let why =
+            if records == 0 { "there is no record of a commit or a group" } else { "what was is deleted, or its transaction is open" };
+        complain(&format!("nothing is committed in {dir}: {why}"));
+    }
     print(&committed, Form::of(args.tsv, args.json))?;
     Ok(status)
 }
@@ -43,7 +49,7 @@ fn get(args: &args::OffsetsGet, storage: &dyn Storage) -> Result<Status, Failure
         let wanted = partition_for(&args.group, count);
         target.partitions.retain(|partition| partition.number_in(CONSUMER_OFFSETS) == Some(wanted));
     }
-    let (committed, status) = load(storage, &target, Some(&args.group))?;
+    let Loaded { committed, status, .. } = load(storage, &target, Some(&args.group))?;
     let form = Form::of(args.tsv, args.json);
     if committed.is_empty() && form == Form::Table {
         let group = output::name(&args.group);
@@ -75,22 +81,31 @@ fn find(storage: &dyn Storage, path: &Path) -> Result<Target, Failure> {
     Ok(target)
 }
 
-fn load(storage: &dyn Storage, target: &Target, group: Option<&str>) -> Result<(Vec<Committed>, Status), Failure> {
+/// What was found.
+struct Loaded {
+    committed: Vec<Committed>,
+    /// Records that it was told from.
+    records: u64,
+    status: Status,
+}
+
+fn load(storage: &dyn Storage, target: &Target, group: Option<&str>) -> Result<Loaded, Failure> {
     let checkpoints = match &target.data_dir {
         Some(dir) => check::data_dir(storage, dir)?.0,
         None => Checkpoints::default(),
     };
     let mut progress = Progress::new(storage, "loading", target.log_bytes(storage));
-    let mut committed = Vec::new();
+    let (mut committed, mut records) = (Vec::new(), 0);
     let status = target.each(|partition| {
         let start = checkpoints.of(&partition.name).log_start.unwrap_or(0);
         let mut loader = Loader::new(storage, start);
         let status = loader.partition(&partition.path, &mut progress)?;
+        records += loader.records();
         committed.extend(loader.finish(group));
         Ok(status)
     })?;
     committed.sort_unstable_by(|a, b| (&a.group, &a.topic, a.partition).cmp(&(&b.group, &b.topic, b.partition)));
-    Ok((committed, status))
+    Ok(Loaded { committed, records, status })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

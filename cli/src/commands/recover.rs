@@ -22,6 +22,8 @@ struct Recovered {
     dir: String,
     /// Nothing was changed: it is what would come of it.
     dry_run: bool,
+    /// Whether it had been closed in order: then all that was there was safe, and whatever was cut off is lost.
+    closed_in_order: bool,
     recovery_point: u64,
     log_start_offset: u64,
     log_end_offset: u64,
@@ -92,6 +94,7 @@ pub(crate) fn run(args: &args::Recover, storage: &Arc<dyn Storage>) -> Result<St
         if let Some(point) = args.recovery_point {
             owned.data_dir.set_recovery_point(&partition.topic_partition, point);
         }
+        let closed_in_order = owned.data_dir.was_clean(&partition.topic_partition);
         let started = storage.monotonic();
         owned.distrust(partition)?;
         let work = || Log::open_in(&owned.data_dir, &partition.topic_partition, options.clone());
@@ -104,7 +107,7 @@ pub(crate) fn run(args: &args::Recover, storage: &Arc<dyn Storage>) -> Result<St
         }
         let seconds = storage.monotonic().saturating_sub(started).as_secs_f64();
         let not_mended = check::beyond_recovery(&**owned.data_dir.storage(), log.path())?;
-        let recovered = Recovered { not_mended, ..Recovered::new(&partition.name, &log, report, seconds, args.dry_run) };
+        let recovered = Recovered { not_mended, closed_in_order, ..Recovered::new(&partition.name, &log, report, seconds, args.dry_run) };
         let status = if recovered.is_sound() { Status::Fine } else { Status::Damage };
         if args.json {
             out.json(&recovered)?;
@@ -127,6 +130,7 @@ impl Recovered {
             partition: name.to_owned(),
             dir: output::name(&log.path().display().to_string()),
             dry_run,
+            closed_in_order: false,
             recovery_point: report.recovery_point,
             log_start_offset: report.log_start_offset,
             log_end_offset: report.log_end_offset,
@@ -158,7 +162,12 @@ impl Recovered {
 
     /// Whether nothing is damaged or missing.
     fn is_sound(&self) -> bool {
-        self.damage.is_empty() && self.lost.is_none() && self.ended_below_start.is_none() && self.not_mended.is_empty()
+        let cut_what_was_safe = self.closed_in_order && !self.cuts.is_empty();
+        !cut_what_was_safe
+            && self.damage.is_empty()
+            && self.lost.is_none()
+            && self.ended_below_start.is_none()
+            && self.not_mended.is_empty()
     }
 }
 
@@ -204,6 +213,10 @@ fn text(recovered: &Recovered, cut_damage: bool, canvas: Canvas) -> String {
     }
     if let Some([from, to]) = r.lost {
         say(format!("LOST offsets {from}..{to}: by the recovery point they were safe once; restore them from a replica or a backup"));
+    }
+    if r.closed_in_order && !r.cuts.is_empty() {
+        say("LOST what was cut off: the log had been closed in order, so that it was safe once; restore it from a replica or a backup"
+            .to_owned());
     }
     if let Some(end) = r.ended_below_start {
         let start = r.log_start_offset;

@@ -143,7 +143,14 @@ fn the_text_gives_sizes_before_and_after() {
     assert!(left_out.stderr.contains("left out t-0") && left_out.stderr.contains("--all"), "{}", left_out.stderr);
     let run = keeplog(["compact".as_ref(), "--all".as_ref(), data.path().as_os_str()]);
     assert_eq!(run.status, 0, "{}", run.stderr);
-    for text in ["t-0: cleaned offsets 0..1504 in", "segments  7 to 1", "records   1,504 to 179", "179 in the dirty section"] {
+    for text in [
+        "t-0: cleaned offsets 0..1504 in",
+        "segments  7 to 1",
+        "records   1,504 to 179",
+        "179 in the dirty section",
+        "for each byte dropped",
+        "/s\n",
+    ] {
         assert!(run.stdout.contains(text), "{text:?} is not in {}", run.stdout);
     }
 }
@@ -184,6 +191,39 @@ fn settings_that_cannot_be_are_refused() {
         let run = keeplog(["compact"].into_iter().chain(arguments.iter().copied()).chain([path]));
         assert_eq!((run.status, run.stdout.as_str()), (2, ""), "{arguments:?}: {}", run.stderr);
     }
+}
+
+#[test]
+fn a_map_without_room_for_a_key_is_refused_in_the_words_of_the_command_line() {
+    let data = data_dir_of(&unpack(Set::Cleaned).join("000/before1"), 1_760_000_000_000);
+    let dir = data.path().join("t-0");
+    let dir = dir.to_str().unwrap();
+    for (slots, factor, least) in [("1", "0.9", "2"), ("1", "0.5", "2"), ("3", "0.25", "4")] {
+        let run = keeplog(["compact", "--map-slots", slots, "--load-factor", factor, dir]);
+        run.assert_refused(&[&format!("--map-slots {slots} with --load-factor {factor}"), &format!("at least --map-slots {least},")]);
+        assert!(!run.stderr.contains("dedupe"), "{}", run.stderr);
+        let run = keeplog(["compact", "--json", "--dry-run", "--map-slots", least, "--load-factor", factor, dir]);
+        assert_eq!((run.status, &run.json_lines()[0]["map_size"]), (0, &1.into()), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn json_says_why_there_is_nothing_to_clean_and_what_a_pass_wrote() {
+    let data = data_dir_of(&unpack(Set::Cleaned).join("000/before1"), 1_760_000_000_000);
+    let dir = data.path().join("t-0");
+    let compact = |more: &[&str]| keeplog(["compact", "--json", dir.to_str().unwrap()].iter().chain(more)).json_lines().remove(0);
+    let left_out = compact(&["--dry-run", "--to", "0"]);
+    assert_eq!((&left_out["segments_before"], &left_out["bounded_by"]), (&0.into(), &"to".into()));
+    let first = compact(&[]);
+    let number = |field: &str| first[field].as_f64().unwrap();
+    assert!(number("bytes_dropped") > 0.0 && number("bytes_rewritten") > 0.0 && number("dirty_bytes") > 0.0, "{first}");
+    assert_eq!(number("bytes_dropped"), number("bytes_read") - number("bytes_written"));
+    assert_eq!(number("write_amplification"), number("bytes_rewritten") / number("bytes_dropped"));
+    assert_eq!(number("written_per_dirty_byte"), number("bytes_rewritten") / number("dirty_bytes"));
+    let second = compact(&[]);
+    assert_eq!((&second["segments_before"], &second["bounded_by"]), (&0.into(), &"active-segment".into()));
+    assert_eq!(second["bound"], "the active segment, from 85 on, is never cleaned");
+    assert_eq!((&second["write_amplification"], &second["map_size"]), (&Value::Null, &0.into()));
 }
 
 /// Recovery would cut off what could be read; whether it should is not for this command to say.

@@ -2,9 +2,11 @@
 #![allow(clippy::disallowed_methods, reason = "tests set up their directories directly")]
 
 mod bad_input;
+mod bench;
 mod compact;
 mod demo;
 mod dump;
+mod explain;
 mod harness;
 mod inspect;
 mod mangled;

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use keeplog::{Durability, Log, LogOptions, OffsetAndMetadata, OffsetOptions, OffsetStore, Record};
 use keeplog_fixtures::{Set, copy_dir, unpack};
 use serde_json::Value;
 
@@ -65,6 +66,29 @@ fn other_logs_are_no_lists_of_offsets() {
         .assert_refused(&["could not find a partition of __consumer_offsets"]);
     let orders = keeplog(["offsets".as_ref(), "list".as_ref(), scratch.path().join("orders-0").as_os_str()]);
     orders.assert_refused(&["none of its 1000 records is a commit", "what to do"]);
+}
+
+#[test]
+fn an_empty_list_says_why() {
+    let data = tempfile::tempdir().unwrap();
+    let store = OffsetStore::open(data.path(), OffsetOptions::new().offsets_topic_num_partitions(1)).unwrap();
+    let list = |said: &[&str]| {
+        let run = keeplog(["offsets".as_ref(), "list".as_ref(), "--json".as_ref(), data.path().as_os_str()]);
+        assert_eq!((run.status, run.stdout.as_str()), (0, ""), "{}", run.stderr);
+        for text in said {
+            assert!(run.stderr.contains(text), "{text:?} is not in {}", run.stderr);
+        }
+    };
+    list(&["nothing is committed", "no record of a commit"]);
+    store.commit("billing", &[("orders", 3, OffsetAndMetadata::new(1))]).unwrap();
+    store.delete_group("billing").unwrap();
+    store.close().unwrap();
+    list(&["nothing is committed", "is deleted"]);
+    // A type of record that no version knows yet.
+    let log = Log::open(data.path().join("__consumer_offsets-0"), LogOptions::new()).unwrap();
+    log.append(&[Record::new(vec![0x7f, 0x01, 1, 2, 3], "?")], Durability::Buffered).unwrap();
+    log.close().unwrap();
+    list(&["nothing is committed", "passed over 1 record of types"]);
 }
 
 #[test]

@@ -280,7 +280,9 @@ fn sound_batches_out_of_place_are_kept_and_reported() {
     renamed(&scratch.dir());
     let whole = fs::read(scratch.dir().join(format!("{:020}.log", 1000))).unwrap();
     let (run, report) = scratch.recover(&[]);
-    assert_eq!((run.status, report["damage"].as_array().map(Vec::len)), (1, Some(1)), "{report}");
+    // Four logs are gone, of which the indexes tell; and there is the one in the wrong place.
+    let damaged: Vec<_> = report["damage"].as_array().unwrap().iter().map(|damage| damage["offset"].as_u64().unwrap()).collect();
+    assert_eq!((run.status, damaged), (1, vec![0, 91, 197, 296, 1000]), "{report}");
     assert_eq!(fs::read(scratch.dir().join(report["cuts"][0]["kept_in"].as_str().unwrap())).unwrap(), whole);
     // A batch that was there already: nothing is lost, and its copy is kept all the same.
     let (scratch, status, report) = recovered("12-active-batch-twice");
@@ -309,4 +311,97 @@ fn what_recovery_does_not_mend_is_told() {
         assert_eq!((run.status, &report["not_mended"][0]["code"]), (1, &code.into()), "{report}");
         assert_eq!(fs::read(scratch.dir().join(name)).unwrap(), bytes);
     }
+}
+
+/// Losses that the recovery point, or a clean close, vouched against.
+#[test]
+fn what_was_safe_once_and_is_gone_is_no_success() {
+    let lost = |point: Option<u64>, is_marked: bool, harm: &dyn Fn(&Path)| {
+        let scratch = Scratch::of(&case("01-untouched"));
+        if is_marked {
+            fs::write(scratch.data.path().join(".kafka_cleanshutdown"), "").unwrap();
+        }
+        harm(&scratch.dir());
+        let point = point.map(|point| point.to_string());
+        let (run, report) = scratch.recover(&point.iter().flat_map(|point| ["--recovery-point", point]).collect::<Vec<_>>());
+        (run.status, report)
+    };
+    let flip = |file: &'static str, at: usize| {
+        move |dir: &Path| {
+            let mut bytes = fs::read(dir.join(file)).unwrap();
+            bytes[at] ^= 1;
+            fs::write(dir.join(file), bytes).unwrap();
+        }
+    };
+    let cut = |file: &'static str, len: u64| {
+        move |dir: &Path| fs::File::options().write(true).open(dir.join(file)).unwrap().set_len(len).unwrap()
+    };
+    const SEALED: &str = "00000000000000000197.log";
+    const ACTIVE: &str = "00000000000000000296.log";
+    // The base offset of the first batch is covered by no checksum: what follows shows that it is wrong.
+    for point in [297, 330, 383] {
+        let (status, report) = lost(Some(point), false, &flip(ACTIVE, 0));
+        assert_eq!((status, &report["cut_bytes"], &report["damage"][0]["position"]), (1, &0.into(), &0.into()), "{point}: {report}");
+    }
+    let (status, report) = lost(Some(100), false, &flip(ACTIVE, 0));
+    assert_eq!((status, &report["cut_bytes"], &report["log_end_offset"]), (1, &5981.into(), &296.into()), "{report}");
+    // A whole segment, of which the recovery point vouched for a part.
+    for (point, expected) in [(198, 1), (250, 1), (296, 1), (197, 0)] {
+        let (status, report) = lost(Some(point), false, &cut(SEALED, 0));
+        assert_eq!(status, expected, "{point}: {report}");
+    }
+    // Of a log that was closed in order everything was safe, whatever the checkpoint says.
+    for (is_marked, expected) in [(true, 1), (false, 0)] {
+        let (status, report) = lost(None, is_marked, &cut(ACTIVE, 5000));
+        assert_eq!((status, &report["closed_in_order"]), (expected, &is_marked.into()), "{report}");
+        assert!(report["cut_bytes"].as_u64() > Some(0), "{report}");
+    }
+}
+
+#[test]
+fn a_missing_first_segment_is_a_loss_unless_it_was_on_its_way_out() {
+    const FIRST: &str = "00000000000000000000.log";
+    let without_first = |also: &dyn Fn(&Scratch)| {
+        let scratch = Scratch::of(&case("01-untouched"));
+        fs::rename(scratch.dir().join(FIRST), scratch.data.path().join("elsewhere")).unwrap();
+        also(&scratch);
+        let verified = keeplog(["verify".as_ref(), "--json".as_ref(), scratch.dir().as_os_str()]);
+        let (run, report) = scratch.recover(&[]);
+        (verified, run.status, report)
+    };
+    let (verified, status, report) = without_first(&|_| {});
+    assert_eq!((verified.status, status), (1, 1), "{report}");
+    assert!(verified.stdout.contains("segment-missing"), "{}", verified.stdout);
+    assert_eq!((&report["damage"][0]["file"], &report["damage"][0]["offset"]), (&FIRST.into(), &0.into()), "{report}");
+    let (verified, status, report) =
+        without_first(&|scratch| fs::write(scratch.data.path().join("log-start-offset-checkpoint"), "0\n1\nt 0 91\n").unwrap());
+    assert_eq!((verified.status, status, &report["damage"]), (0, 0, &Value::Array(vec![])), "{report}");
+    let (verified, status, report) = without_first(&|scratch| fs::write(scratch.dir().join(format!("{FIRST}.deleted")), "").unwrap());
+    assert_eq!((verified.status, status, &report["damage"]), (0, 0, &Value::Array(vec![])), "{report}");
+}
+
+#[test]
+fn a_transaction_index_that_was_made_anew_is_listed() {
+    let scratch = Scratch::of(&case("01-untouched"));
+    for name in ["00000000000000000197.txnindex", "00000000000000000296.txnindex"] {
+        let path = scratch.dir().join(name);
+        let before = fs::read(&path).unwrap();
+        if before.is_empty() {
+            continue;
+        }
+        for harm in [None, Some(&before[..before.len() - 34])] {
+            match harm {
+                None => fs::remove_file(&path).unwrap(),
+                Some(rest) => fs::write(&path, rest).unwrap(),
+            }
+            let (run, report) = scratch.recover(&[]);
+            let base: u64 = name[..20].parse().unwrap();
+            let rebuilt: Vec<_> = report["rebuilt"].as_array().unwrap().iter().filter(|one| one["segment"] == base).collect();
+            assert_eq!((run.status, rebuilt.len()), (0, 1), "{name}: {report}");
+            assert!(rebuilt[0]["why"].as_str().unwrap().contains(name), "{report}");
+            assert!(fs::read(&path).unwrap() == before, "{name}");
+        }
+    }
+    let (_, again) = scratch.recover(&[]);
+    assert_eq!(again["rebuilt"], Value::Array(vec![]));
 }

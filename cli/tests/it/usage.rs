@@ -22,7 +22,7 @@ fn help_and_version_are_no_errors() {
 fn the_help_of_every_command_gives_examples() {
     let all = keeplog(["--help"]);
     assert!(all.stdout.contains("Examples:") && all.stdout.contains("Exit status:"), "{}", all.stdout);
-    for name in ["demo", "inspect", "dump", "verify", "recover", "compact", "offsets list", "offsets get"] {
+    for name in ["demo", "inspect", "dump", "verify", "recover", "compact", "explain", "offsets list", "offsets get", "bench clean"] {
         let words: Vec<&str> = name.split(' ').collect();
         assert!(all.stdout.contains(&format!("\n  {}", words[0])), "{name} is not in {}", all.stdout);
         let run = keeplog(words.into_iter().chain(["--help"]));
@@ -43,6 +43,9 @@ fn wrong_usage_could_not_run() {
         &["offsets"],
         &["offsets", "get", "a"],
         &["demo", "--records", "0"],
+        &["bench"],
+        &["bench", "clean", "--keys", "0"],
+        &["explain", "--min-cleanable-dirty-ratio", "1.5", "a"],
     ] {
         let run = keeplog(arguments);
         assert_eq!((run.status, run.stdout.as_str()), (2, ""), "{arguments:?}");

@@ -8,7 +8,7 @@ use super::leftovers;
 use super::open::{Loaded, OP, Recovery};
 use super::report::Damage;
 use crate::config::RecoveryMode;
-use crate::names::{FileKind, FileState, file_name};
+use crate::names::{FileKind, FileName, FileState, file_name};
 use crate::segment::{SEGMENT_FILES, SealedFacts, Segment};
 use crate::{Error, Result};
 
@@ -21,7 +21,8 @@ impl Recovery<'_> {
         let (mut missing, mut orphans) = (BTreeSet::new(), Vec::new());
         for file in files.iter().filter(|f| f.state == FileState::Live && SEGMENT_FILES[1..].contains(&f.kind)) {
             if !logs.contains(&file.number) {
-                if logs.first().is_some_and(|&f| f < file.number) && logs.last().is_some_and(|&l| file.number < l) {
+                // Behind the last log, an index is what a crash leaves of a segment that was just begun.
+                if logs.last().is_none_or(|&last| file.number < last) {
                     missing.insert(file.number);
                 }
                 orphans.push(*file);
@@ -30,14 +31,16 @@ impl Recovery<'_> {
         for base in missing {
             // Of what an interrupted swap or retention was removing, an index may go last.
             let cleaned_into = logs.range(..base).next_back().is_some_and(|below| self.report.swaps_completed.contains(below));
-            if base < self.input.start_offset || cleaned_into {
+            if base < self.input.start_offset || cleaned_into || self.was_retired(base) {
                 continue;
             }
             if self.options.recovery_mode == RecoveryMode::Strict {
                 let path = self.place.path(base, FileKind::Log, FileState::Live);
                 return Err(Error::corrupt(OP, &path, 0, "the log of this segment is missing, its indexes are there").offset_at(base));
             }
-            let what = "the log of this segment is missing, its indexes were there; what it held is gone, unless it was cleaned into an earlier segment".into();
+            let unless =
+                if logs.first().is_some_and(|&first| first < base) { ", unless it was cleaned into an earlier segment" } else { "" };
+            let what = format!("the log of this segment is missing, its indexes were there; what it held is gone{unless}");
             self.report.damage.push(Damage { file: file_name(base, FileKind::Log), position: 0, offset: base, what, in_place: false });
         }
         for file in orphans {
@@ -51,6 +54,12 @@ impl Recovery<'_> {
             self.segments.push(loaded);
         }
         Ok(())
+    }
+
+    /// Whether the segment was being removed: its log, the first to get this name with a broker, was there under it.
+    fn was_retired(&self, base: u64) -> bool {
+        let retired = FileName { number: base, kind: FileKind::Log, state: FileState::Deleted }.to_string();
+        self.report.removed.contains(&retired)
     }
 
     fn load_segment(&self, base: u64, limit: u64) -> Result<Loaded> {

@@ -275,6 +275,7 @@ impl Recovery<'_> {
         let last = at + 1 == self.segments.len();
         let old = Arc::clone(&self.segments[at].segment);
         let path = old.path();
+        self.note_txn_index(old.base_offset(), size, &scanned.indexes);
         if size < old.size_bytes() && !is_planted(Defect::KeepTornTail) {
             let file = self.place.storage.open(&path, OpenMode::Write).map_err(|e| Error::io("open", &path, e))?;
             file.set_len(size).map_err(|e| Error::io("cut", &path, e))?;

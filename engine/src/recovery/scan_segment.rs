@@ -48,7 +48,7 @@ pub(super) struct Scanned {
     pub(super) next_offset: u64,
     pub(super) first_timestamp: Option<i64>,
     pub(super) broken: Vec<BrokenAt>,
-    /// Where offsets jump last, between batches that are sound.
+    /// Where offsets jump last, to a batch that is sound from what was before it.
     pub(super) jump: Option<Jump>,
 }
 
@@ -209,7 +209,8 @@ impl Walk<'_> {
         if header.magic == 2 && i64::from(header.leader_epoch) > latest {
             self.context.epochs.assign(header.leader_epoch, header.base_offset);
         }
-        if scanned.first_timestamp.is_some() && header.base_offset > scanned.next_offset {
+        // Also that of the first batch: nothing but what follows tells whether it is right.
+        if header.base_offset > scanned.next_offset {
             scanned.jump = Some(Jump { position: entry.position, from: scanned.next_offset, to: header.base_offset });
         }
         scanned.first_timestamp.get_or_insert(header.max_timestamp);

@@ -116,6 +116,7 @@ fn the_queue_chooses_what_the_rule_over_all_logs_chooses() {
             };
             look(&mut queue, &world);
             let dirtiest = (0..world.logs.len()).map(|at| world.dirtiness(at)).fold(0.0, |most, d| d.ratio().max(most));
+            assert_eq!(queue.ratio_max(), dirtiest, "seed {seed}, round {round}");
             let expected = world.choose();
             assert_eq!(queue.choose(|_| true), expected, "seed {seed}, round {round}");
             let Some(at) = expected else { continue };

@@ -11,6 +11,7 @@ use crate::door::scan::{Entry, EntryScanner, SCAN_BUFFER_BYTES};
 use crate::door::storage::OpenMode;
 use crate::door::{Error, Storage};
 use crate::failure::{self, Failure};
+use crate::output;
 use crate::progress::Progress;
 use crate::{Status, complain};
 
@@ -57,6 +58,7 @@ impl<'s> Loader<'s> {
                 format!("could not list offsets in {}: none of its {} records is a commit or of a group", dir.display(), counts.records);
             return Err(Failure::new(text).advise("give a partition of __consumer_offsets, or the data directory that holds it"));
         }
+        self.warn_of_what_is_not_shown(dir);
         if self.end_offset > 0 && self.start_offset > self.end_offset {
             let (start, end) = (self.start_offset, self.end_offset);
             complain(&format!(
@@ -73,6 +75,31 @@ impl<'s> Loader<'s> {
             status = Status::Damage;
         }
         Ok(status)
+    }
+
+    /// Records that were taken into account.
+    pub(crate) fn records(&self) -> u64 {
+        self.replay.counts().records
+    }
+
+    /// A short answer may have reasons that are no damage.
+    fn warn_of_what_is_not_shown(&self, dir: &Path) {
+        let (counts, dir) = (self.replay.counts(), dir.display());
+        if counts.unknown_types > 0 {
+            let records = output::counted(counts.unknown_types, "record", "records");
+            complain(&format!(
+                "{dir}: passed over {records} of types that this version does not know; keeplog dump --decode offsets shows them"
+            ));
+        }
+        if counts.newer_values > 0 {
+            let commits = output::counted(counts.newer_values, "commit", "commits");
+            complain(&format!("{dir}: {commits} are in a newer format than this version knows; they are shown as far as they can be read"));
+        }
+        let open = self.replay.open_transactions() as u64;
+        if open > 0 {
+            let transactions = output::counted(open, "transaction is", "transactions are");
+            complain(&format!("{dir}: {transactions} still open; what they would commit is not shown"));
+        }
     }
 
     /// What is committed, of all groups or of one.

@@ -10,7 +10,7 @@ impl Recovery<'_> {
         };
         let file = file_name(base, FileKind::Log);
         let what = format!("the segment's indexes go up to offset {reach}, its log ends below {next_offset}");
-        if self.input.clean || limit <= self.input.recovery_point {
+        if self.input.clean || next_offset < self.input.recovery_point {
             let what = format!("{what}: its end was safe once, and is gone");
             if self.options.recovery_mode == RecoveryMode::Strict {
                 let path = self.place.path(base, FileKind::Log, FileState::Live);
@@ -21,6 +21,23 @@ impl Recovery<'_> {
             self.report.notes.push(format!("{file}: {what}"));
         }
         Ok(())
+    }
+
+    /// A transaction index that its log contradicts is told of like any other: nothing else shows that it was wrong, or gone.
+    pub(super) fn note_txn_index(&mut self, base: u64, log_bytes: u64, indexes: &IndexBuilder) {
+        let is_closed = self.place.exists(&self.place.path(base, FileKind::OffsetIndex, FileState::Live));
+        if !is_closed || self.report.rebuilt.iter().any(|rebuilt| rebuilt.segment == base) {
+            return;
+        }
+        let known = read_index(self.place, self.options, base, FileKind::TxnIndex, log_bytes);
+        let wanted = indexes.txn.as_bytes();
+        let why = match known {
+            Ok(known) if known == wanted => return,
+            Ok(_) => format!("{} did not hold the aborted transactions of its log", file_name(base, FileKind::TxnIndex)),
+            Err(_) if wanted.is_empty() => return,
+            Err(why) => why,
+        };
+        self.report.rebuilt.push(Rebuilt { segment: base, why });
     }
 
     /// Does what the table says about one broken batch; returns the size of the segment then.
