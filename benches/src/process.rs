@@ -20,6 +20,8 @@ use crate::Outcome;
 pub(crate) struct Ran {
     /// From its start to its end.
     pub(crate) seconds: f64,
+    /// What it says, where it is `keeplog compact`, that its passes took.
+    pub(crate) pass_seconds: f64,
     /// On processors, all threads together.
     pub(crate) cpu_seconds: f64,
     /// Resident memory at its peak, the program's own pages among it.
@@ -31,7 +33,7 @@ pub(crate) struct Ran {
 impl Ran {
     /// What was measured.
     pub(crate) fn figures(&self) -> Value {
-        json!({"seconds": self.seconds, "cpu_seconds": self.cpu_seconds, "peak_bytes": self.peak_bytes})
+        json!({"seconds": self.seconds, "pass_seconds": self.pass_seconds, "cpu_seconds": self.cpu_seconds, "peak_bytes": self.peak_bytes})
     }
 
     /// The lines of JSON that it printed.
@@ -48,7 +50,9 @@ pub(crate) fn run(program: &Path, args: &[&OsStr]) -> Outcome<Ran> {
     if !ended.status.success() {
         return Err(format!("{} {args:?} ended with {}", program.display(), ended.status).into());
     }
-    Ok(serde_json::from_slice(&ended.stdout)?)
+    let mut ran: Ran = serde_json::from_slice(&ended.stdout)?;
+    ran.pass_seconds = ran.json()?.iter().filter_map(|pass| pass["seconds"].as_f64()).sum();
+    Ok(ran)
 }
 
 /// The other side: starts the program, waits for it, and says how it ran.
@@ -65,6 +69,7 @@ pub(crate) fn measure(words: &[std::ffi::OsString]) -> Outcome<String> {
     let time = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     let ran = Ran {
         seconds,
+        pass_seconds: 0.0,
         cpu_seconds: time(usage.user_time()) + time(usage.system_time()),
         peak_bytes: u64::try_from(usage.max_rss())? * RSS_UNIT_BYTES,
         printed: String::from_utf8(ended.stdout)?,

@@ -15,10 +15,11 @@ use crate::process::{self, Ran};
 use crate::survivors::Survivors;
 use crate::{Outcome, beside, cache, work};
 
-const ABOUT: &str = "One pass of the cleaner over logs of many shapes: `keeplog compact` as a whole process, from its start to its \
-end, with every output on stable storage and in its place. What survives is checked against a slow reading of the log after each run. \
-Other cleaners are measured between two halves of Keeplog's runs, on fresh copies of the same log, by their own clock, which does not \
-count their start. MB are 10^6 bytes of the log as it was; memory is resident memory at its peak, the program's own among it.";
+const ABOUT: &str = "One pass of the cleaner over logs of many shapes, by `keeplog compact`. Its process counts from its start to its \
+end, when the old segments are removed; its pass until the new ones are in their places, on stable storage. What survives is checked \
+against a slow reading of the log after each run. Other cleaners are measured between two halves of Keeplog's runs, on fresh copies of \
+the same log, by their own clock, which stops at the same point (Kafka removes old segments a minute later): rates and ratios are of \
+passes. MB are 10^6 bytes of the log as it was; memory is resident memory at its peak, the program's own among it.";
 
 /// One log of the table, measured.
 struct Measured {
@@ -137,13 +138,14 @@ pub(crate) fn compact(keeplog: &Path, path: &Path, threads: u16, segment_mib: u3
 
 impl Measured {
     fn mb_per_s(&self, ours: &[Ran]) -> f64 {
-        median(ours.iter().map(|ran| self.bytes as f64 / 1e6 / ran.seconds))
+        median(ours.iter().map(|ran| self.bytes as f64 / 1e6 / ran.pass_seconds))
     }
 
     fn row(&self) -> Vec<Cell> {
         let mut row = vec![Cell::Text(self.label.clone()), Cell::Text(self.name.to_owned()), Cell::Number(self.bytes as f64 / 1e6)];
         for (_, ours) in &self.ours {
             row.push(Some(median(ours.iter().map(|ran| ran.seconds))).into());
+            row.push(Some(median(ours.iter().map(|ran| ran.pass_seconds))).into());
             row.push(Some(self.mb_per_s(ours)).into());
             row.push(Some(median(ours.iter().map(|ran| ran.peak_bytes as f64)) / f64::from(1 << 20)).into());
         }
@@ -188,7 +190,8 @@ fn report(all: &[Measured], args: &ReportClean, taken: Taken) -> Report {
     let mut columns = vec![Column::text("Log"), Column::text("--only"), Column::number("MB", 0)];
     for (threads, _) in &first.ours {
         let named = |what: &str| format!("{}: {what}", threads_of(*threads));
-        columns.extend([Column::number(named("s"), 3), Column::number(named("MB/s"), 0), Column::number(named("peak, MiB"), 0)]);
+        columns.extend([Column::number(named("process, s"), 3), Column::number(named("pass, s"), 3)]);
+        columns.extend([Column::number(named("MB/s"), 0), Column::number(named("peak, MiB"), 0)]);
     }
     for other in &first.others {
         columns.push(Column::number(format!("{}: MB/s", other.name), 0));
