@@ -140,7 +140,7 @@ fn clean(
         options,
         cutter: Cutter { chunk_bytes: options.chunk_bytes, trust: approach.trust },
         rules: Rules::new(log, range, options),
-        transactions: LazyTransactions::new(log.sources, range.first_uncleanable),
+        transactions: LazyTransactions::new(log.sources, range.first_uncleanable, options.threads),
         hasher: options.hash_seed.map_or_else(KeyHasher::random, KeyHasher::from_seed),
         target,
         pace: Pace::new(watch),

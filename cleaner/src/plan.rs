@@ -139,6 +139,8 @@ impl Joints {
                 older.bytes + newer.bytes <= *segment_bytes
                     && in_span
                     && in_one_window(*merge_window_ms, older.age_ms, newer.age_ms)
+                    // Half full is full enough, and is written while older segments are read.
+                    && 2 * newer.bytes <= *segment_bytes
                     && newer.sources.len() < SOURCES_MAX
                     && !stays(older)
                     && !stays(newer)

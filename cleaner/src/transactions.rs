@@ -9,16 +9,17 @@
 //! A log without transactions is never walked: the pass asks for this when it meets its first transactional or
 //! control batch. Takes 8 bytes a discardable marker and 56 bytes an aborted transaction with data.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use keeplog_engine::Result;
-use keeplog_engine::record::{BatchHeader, ControlType, Decoder};
-use keeplog_engine::sync::{Mutex, OnceLock};
+use keeplog_engine::record::{BatchHeader, ControlType, DecodeError, Decoder};
+use keeplog_engine::sync::atomic::{AtomicUsize, Ordering};
+use keeplog_engine::sync::{Mutex, OnceLock, on_threads};
+use keeplog_engine::{Error, Result};
 use keeplog_index::AbortedTxn;
 
 use crate::source::Source;
 use crate::walk::{HeaderWalk, Order, corrupt, corrupt_order};
-use crate::work::lock;
+use crate::work::{lock, unlocked};
 
 /// Control records are some 40 bytes; the largest ones, of Raft snapshots, some kilobytes.
 const CONTROL_BYTES_MAX: usize = 16 << 20;
@@ -35,18 +36,34 @@ pub(crate) struct Transactions {
 }
 
 impl Transactions {
-    /// Walks `sources` (ascending), of which those below `limit` are the subject.
-    pub(crate) fn walk(sources: &[Box<dyn Source + '_>], limit: u64) -> Result<Self> {
-        let mut walk = Walk { decoder: Decoder::new(CONTROL_BYTES_MAX), open: HashMap::new(), found: Self::default() };
-        for (i, source) in sources.iter().enumerate() {
-            let subject = source.base_offset() < limit;
-            if !subject && walk.open.is_empty() {
+    /// Walks `sources` (ascending), of which those below `limit` are the subject, on so many threads.
+    pub(crate) fn walk(sources: &[Box<dyn Source + '_>], limit: u64, threads: usize) -> Result<Self> {
+        let subjects = sources.partition_point(|source| source.base_offset() < limit);
+        let next_base = |at: usize| sources.get(at + 1).map_or(u64::MAX, |next| next.base_offset());
+        // What stands in the segments is read side by side, and what it means told in their order.
+        let told = Mutex::new(Told { open: HashMap::new(), found: Self::default(), next: 0, waiting: BTreeMap::new(), failed: None });
+        let begun = AtomicUsize::new(0);
+        on_threads(threads.min(subjects), || {
+            loop {
+                let at = begun.fetch_add(1, Ordering::Relaxed);
+                if at >= subjects || lock(&told).failed.is_some() {
+                    return;
+                }
+                let events = events(&*sources[at], next_base(at), |_| false);
+                lock(&told).take(at, events, sources);
+            }
+        });
+        let mut told = unlocked(told);
+        if let Some((_, error)) = told.failed {
+            return Err(error);
+        }
+        for (at, source) in sources.iter().enumerate().skip(subjects) {
+            if told.open.is_empty() {
                 break;
             }
-            let next_base = sources.get(i + 1).map_or(u64::MAX, |next| next.base_offset());
-            walk.segment(&**source, subject, next_base)?;
+            told.beyond(&**source, next_base(at))?;
         }
-        Ok(walk.found)
+        Ok(told.found)
     }
 
     /// Whether `header`, of a transactional data batch, belongs to an aborted transaction.
@@ -68,64 +85,123 @@ impl Transactions {
     }
 }
 
-struct Walk {
-    decoder: Decoder,
-    /// First offset of each transaction that is open where the walk stands, by producer.
-    open: HashMap<i64, u64>,
-    found: Transactions,
+/// What the transactions of a segment come to.
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    producer_id: i64,
+    offset: u64,
+    what: What,
 }
 
-impl Walk {
-    fn segment(&mut self, source: &dyn Source, subject: bool, next_base: u64) -> Result<()> {
-        let file = source.file()?;
-        let mut headers = HeaderWalk::new(source, &*file, 0, source.size_bytes());
-        let mut order = Order::new(source.base_offset(), next_base);
-        let aborts_before = self.found.aborts.len();
-        while let Some((position, header)) = headers.next()? {
-            order.check(&header).map_err(|detail| corrupt_order(source, position, &detail))?;
-            if header.is_control() {
-                let entry = headers.entry(position, &header)?;
-                let control = self.control_type(entry).map_err(|e| corrupt(source, position, e))?;
-                self.marker(&header, control, subject);
-                if !subject && self.open.is_empty() {
-                    break;
-                }
-            } else if header.is_transactional() && subject {
-                self.open.entry(header.producer_id).or_insert(header.base_offset);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// The first data since the producer's last marker, or since the segment began.
+    Data,
+    Commit,
+    Abort,
+}
+
+/// The events of a segment, up to the first that is enough.
+fn events(source: &dyn Source, next_base: u64, mut is_enough: impl FnMut(&Event) -> bool) -> Result<Vec<Event>> {
+    let file = source.file()?;
+    let mut decoder = Decoder::new(CONTROL_BYTES_MAX);
+    let mut headers = HeaderWalk::new(source, &*file, 0, source.size_bytes());
+    let mut order = Order::new(source.base_offset(), next_base);
+    let mut events = Vec::new();
+    let mut writing = HashSet::new();
+    while let Some((position, header)) = headers.next()? {
+        order.check(&header).map_err(|detail| corrupt_order(source, position, &detail))?;
+        let (producer_id, offset) = (header.producer_id, header.base_offset);
+        if header.is_control() {
+            let control = control_type(&mut decoder, headers.entry(position, &header)?).map_err(|e| corrupt(source, position, e))?;
+            let what = match control {
+                Some(ControlType::Abort) => What::Abort,
+                Some(ControlType::Commit) => What::Commit,
+                // An emptied marker ends nothing: it was emptied because nothing was left.
+                _ => continue,
+            };
+            writing.remove(&producer_id);
+            let event = Event { producer_id, offset, what };
+            events.push(event);
+            if is_enough(&event) {
+                break;
             }
-        }
-        self.take_stored(source, aborts_before)
-    }
-
-    /// `None` for a control batch that was emptied.
-    fn control_type(&mut self, entry: &[u8]) -> Result<Option<ControlType>, keeplog_engine::record::DecodeError> {
-        match self.decoder.records(entry)?.next() {
-            Some(record) => ControlType::of_key(record?.key.unwrap_or_default()).map(Some),
-            None => Ok(None),
+        } else if header.is_transactional() && writing.insert(producer_id) {
+            events.push(Event { producer_id, offset, what: What::Data });
         }
     }
+    Ok(events)
+}
 
-    fn marker(&mut self, header: &BatchHeader, control: Option<ControlType>, subject: bool) {
-        let aborts = match control {
-            Some(ControlType::Abort) => true,
-            Some(ControlType::Commit) => false,
-            // An emptied marker ends nothing: it was emptied because nothing was left.
-            _ => return,
-        };
-        let offset = header.base_offset;
-        let Some(first) = self.open.remove(&header.producer_id) else {
+/// `None` for a control batch that was emptied.
+fn control_type(decoder: &mut Decoder, entry: &[u8]) -> Result<Option<ControlType>, DecodeError> {
+    match decoder.records(entry)?.next() {
+        Some(record) => ControlType::of_key(record?.key.unwrap_or_default()).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// What is told by the segments so far, in their order.
+struct Told {
+    /// First offset of each open transaction, by producer.
+    open: HashMap<i64, u64>,
+    found: Transactions,
+    /// The segment whose events come next, and those of later ones that are there already.
+    next: usize,
+    waiting: BTreeMap<usize, Vec<Event>>,
+    /// The lowest segment that could not be read.
+    failed: Option<(usize, Error)>,
+}
+
+impl Told {
+    /// Takes the events of segment `at`, and tells those whose turn it is.
+    fn take(&mut self, at: usize, events: Result<Vec<Event>>, sources: &[Box<dyn Source + '_>]) {
+        match events {
+            Ok(events) => _ = self.waiting.insert(at, events),
+            Err(error) => self.fail(at, error),
+        }
+        while let Some(events) = self.waiting.remove(&self.next) {
+            let before = self.found.aborts.len();
+            events.iter().for_each(|event| self.tell(event, true));
+            if let Err(error) = self.take_stored(&*sources[self.next], before) {
+                self.fail(self.next, error);
+            }
+            self.next += 1;
+        }
+    }
+
+    fn fail(&mut self, at: usize, error: Error) {
+        if self.failed.as_ref().is_none_or(|(lowest, _)| *lowest > at) {
+            self.failed = Some((at, error));
+        }
+    }
+
+    /// How the transactions end that are open, by a segment that is not a subject.
+    fn beyond(&mut self, source: &dyn Source, next_base: u64) -> Result<()> {
+        let mut left: HashSet<i64> = self.open.keys().copied().collect();
+        let ends_last = |event: &Event| left.remove(&event.producer_id) && left.is_empty();
+        events(source, next_base, ends_last)?.iter().filter(|event| event.what != What::Data).for_each(|event| self.tell(event, false));
+        Ok(())
+    }
+
+    fn tell(&mut self, event: &Event, subject: bool) {
+        let Event { producer_id, offset, what } = *event;
+        if what == What::Data {
+            self.open.entry(producer_id).or_insert(offset);
+            return;
+        }
+        let Some(first) = self.open.remove(&producer_id) else {
             if subject {
                 self.found.discardable.push(offset);
             }
             return;
         };
-        if !aborts {
+        if what == What::Commit {
             return;
         }
-        self.found.aborted.entry(header.producer_id).or_default().push((first, offset));
+        self.found.aborted.entry(producer_id).or_default().push((first, offset));
         if subject {
             let last_stable_offset = self.open.values().copied().min().unwrap_or(offset + 1);
-            let producer_id = header.producer_id;
             self.found.aborts.push(AbortedTxn { producer_id, first_offset: first, last_offset: offset, last_stable_offset });
         }
     }
@@ -152,14 +228,15 @@ impl Walk {
 pub(crate) struct LazyTransactions<'a> {
     sources: &'a [Box<dyn Source + 'a>],
     limit: u64,
+    threads: usize,
     walked: OnceLock<Transactions>,
     walking: Mutex<()>,
 }
 
 impl<'a> LazyTransactions<'a> {
-    /// For the transactions below `limit`.
-    pub(crate) fn new(sources: &'a [Box<dyn Source + 'a>], limit: u64) -> Self {
-        Self { sources, limit, walked: OnceLock::new(), walking: Mutex::new(()) }
+    /// For the transactions below `limit`, walked for on so many threads.
+    pub(crate) fn new(sources: &'a [Box<dyn Source + 'a>], limit: u64, threads: usize) -> Self {
+        Self { sources, limit, threads, walked: OnceLock::new(), walking: Mutex::new(()) }
     }
 
     /// Walks now if nobody has asked before.
@@ -172,7 +249,7 @@ impl<'a> LazyTransactions<'a> {
         if let Some(walked) = self.walked.get() {
             return Ok(walked);
         }
-        let walked = Transactions::walk(self.sources, self.limit)?;
+        let walked = Transactions::walk(self.sources, self.limit, self.threads)?;
         Ok(self.walked.get_or_init(|| walked))
     }
 

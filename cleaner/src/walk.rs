@@ -73,7 +73,19 @@ impl<'a> HeaderWalk<'a> {
     }
 
     /// Position and header of the next entry, which lies in the range as a whole; `None` at the end of the range.
+    #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<(u32, BatchHeader)>> {
+        // Nearly always it is in the window, and of v2.
+        let at = self.position.wrapping_sub(self.window_position) as usize;
+        if let Some(header) = self.window.get(at..).and_then(BatchHeader::parse_v2)
+            && header.size <= self.end - self.position
+        {
+            return Ok(Some(self.step(header)));
+        }
+        self.next_anywhere()
+    }
+
+    fn next_anywhere(&mut self) -> Result<Option<(u32, BatchHeader)>> {
         if self.position >= self.end {
             return Ok(None);
         }
@@ -85,9 +97,16 @@ impl<'a> HeaderWalk<'a> {
             let short = DecodeError::Truncated { needed: u64::from(header.size), available: u64::from(left) };
             return Err(corrupt(self.source, position, short));
         }
+        Ok(Some(self.step(header)))
+    }
+
+    /// Goes over the entry at hand.
+    #[inline]
+    fn step(&mut self, header: BatchHeader) -> (u32, BatchHeader) {
+        let position = self.position;
         self.jumped = header.size as usize >= WINDOW_BYTES;
         self.position = position + header.size;
-        Ok(Some((position, header)))
+        (position, header)
     }
 
     /// The bytes of an entry that the walk has met.

@@ -156,7 +156,7 @@ fn merged_by_what_stays(before: &MemoryLog, cleaned: &MemoryLog, options: &Clean
     let as_before = |segment: &Segment| before.segments.iter().any(|earlier| earlier.base == segment.base && earlier.log == segment.log);
     for pair in other.segments[..report.segments_after].windows(2) {
         let both = pair[0].log.len() + pair[1].log.len();
-        if both <= limit && !pair.iter().any(as_before) {
+        if both <= limit && 2 * pair[1].log.len() <= limit && !pair.iter().any(as_before) {
             return Err(format!("segments {} and {} would fit into one", pair[0].base, pair[1].base));
         }
     }
