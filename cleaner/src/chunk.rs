@@ -125,8 +125,9 @@ pub(crate) struct Entry {
 pub(crate) struct Body {
     pub(crate) offset: u64,
     pub(crate) timestamp: i64,
-    /// Where it begins in the chunk's area; the next one follows.
+    /// Where it is in the chunk's area.
     pub(crate) start: u32,
+    pub(crate) size: u32,
 }
 
 /// What a chunk adds to the report.
@@ -145,7 +146,7 @@ pub(crate) struct Chunk {
     pub(crate) position: u32,
     pub(crate) entries: Vec<Entry>,
     pub(crate) probes: Vec<Probe>,
-    /// What is kept of the records of compressed entries, one after the other.
+    /// What compressed entries hold, one after the other, and perhaps room behind that.
     pub(crate) area: Vec<u8>,
     pub(crate) bodies: Vec<Body>,
     pub(crate) counts: ScanCounts,
@@ -186,14 +187,13 @@ impl Chunk {
     pub(crate) fn body(&self, first: u32, i: usize) -> RecordRef<'_> {
         let at = first as usize + i;
         let body = self.bodies[at];
-        let end = self.bodies.get(at + 1).map_or(self.area.len(), |next| next.start as usize);
         RecordRef {
             offset: body.offset,
             timestamp: body.timestamp,
             key: None,
             value: None,
             headers: Default::default(),
-            body: &self.area[body.start as usize..end],
+            body: &self.area[body.start as usize..][..body.size as usize],
         }
     }
 
@@ -228,7 +228,6 @@ impl Chunk {
         self.position = position;
         self.entries.clear();
         self.probes.clear();
-        self.area.clear();
         self.bodies.clear();
         self.counts = ScanCounts::default();
     }

@@ -130,17 +130,20 @@ impl<'a> Scanner<'a> {
     fn records(&mut self, source: &dyn Source, chunk: &mut Chunk) -> Result<()> {
         let Chunk { buffer, pad, position, entries, probes, bodies, area, counts, .. } = chunk;
         let bytes = &buffer[*pad..];
+        // What an earlier chunk has left there that could not be read to its end.
+        self.decoder.exchange_kept(area);
         for entry in entries {
             (entry.probes, entry.bodies) = (probes.len() as u32, bodies.len() as u32);
             let own = &bytes[entry.start as usize..][..entry.size as usize];
             let done = match entry.verdict {
-                Verdict::Judge => self.judge(entry.traits, own, probes, bodies, area),
+                Verdict::Judge => self.judge(entry.traits, own, probes, bodies),
                 // Dropped unread, unless its header stays.
                 Verdict::Drop if !entry.traits.has(Traits::KEEPS_EMPTY) => Ok(()),
                 _ => BatchHeader::parse(own).map(|header| counts.records_read += header.count.max(0) as u64),
             };
             done.map_err(|e| corrupt(source, *position + entry.start, e))?;
         }
+        self.decoder.exchange_kept(area);
         counts.records_read += probes.len() as u64;
         counts.records_keyless = probes.iter().filter(|probe| probe.marks.is_keyless()).count() as u64;
         Ok(())
@@ -148,14 +151,7 @@ impl<'a> Scanner<'a> {
 
     /// The probes of one entry, and its bodies, if it is compressed.
     #[inline]
-    fn judge(
-        &mut self,
-        traits: Traits,
-        entry: &[u8],
-        probes: &mut Vec<Probe>,
-        bodies: &mut Vec<Body>,
-        area: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
+    fn judge(&mut self, traits: Traits, entry: &[u8], probes: &mut Vec<Probe>, bodies: &mut Vec<Body>) -> Result<(), DecodeError> {
         let expired = traits.has(Traits::TOMBSTONES_EXPIRED);
         let probing = Probing { rules: self.rules, hasher: self.hasher, shelf: self.shelf, expired };
         let Some(header) = BatchHeader::parse_v2(entry) else {
@@ -165,9 +161,10 @@ impl<'a> Scanner<'a> {
             return Ok(());
         };
         if traits.has(Traits::COMPRESSED) {
-            return self.decoder.visit(&header, entry, |record| {
+            return self.decoder.visit_kept(&header, entry, |record, at| {
                 probes.push(probing.probe(record));
-                keep_body(record, bodies, area)
+                bodies.push(body(record, at)?);
+                Ok(())
             });
         }
         self.decoder.visit(&header, entry, |record| {
@@ -177,14 +174,12 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Keeps what it takes to write a record again.
-fn keep_body(record: &RecordRef<'_>, bodies: &mut Vec<Body>, area: &mut Vec<u8>) -> Result<(), DecodeError> {
+/// What it takes to write a record again whose body is at `at` of the chunk's area.
+fn body(record: &RecordRef<'_>, at: usize) -> Result<Body, DecodeError> {
     // The area stays below the limit of one batch times the entries of a chunk: far below 4 GiB only if both are sane,
     // so it is checked.
-    let start = u32::try_from(area.len()).map_err(|_| DecodeError::TooLarge { limit: u64::from(u32::MAX) })?;
-    bodies.push(Body { offset: record.offset, timestamp: record.timestamp, start });
-    area.extend_from_slice(record.body);
-    Ok(())
+    let within = |bytes: usize| u32::try_from(bytes).map_err(|_| DecodeError::TooLarge { limit: u64::from(u32::MAX) });
+    Ok(Body { offset: record.offset, timestamp: record.timestamp, start: within(at)?, size: within(record.body.len())? })
 }
 
 /// What the records of one entry are looked at with.

@@ -63,28 +63,44 @@ impl Decoder {
         wanted: impl Fn(usize) -> bool,
         mut visit: impl FnMut(&RecordRef<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        if header.magic < 2 {
-            return Err(DecodeError::Magic(header.magic).into());
-        }
-        check_size(header, entry)?;
-        let area = match self.decompress(header, entry)? {
+        let area = match self.decompress_v2(header, entry)? {
             Place::Entry => plain_area(header, entry),
             Place::Output => self.output.filled(),
         };
-        let mut cursor = BatchCursor::new(header);
-        let mut reader = Reader::new(area);
-        for index in 0..cursor.count {
-            let broken = |reason| DecodeError::Record { index, reason };
-            if wanted(index as usize) {
-                visit(&cursor.record(&mut reader).map_err(broken)?)?;
-            } else {
-                whole_record(&mut reader).map_err(broken)?;
-            }
+        visit_area(header, area, wanted, |record, _| visit(record))
+    }
+
+    /// As [`Decoder::visit`], for a batch whose records are compressed, and keeps what it decompresses until
+    /// [`Decoder::exchange_kept`]. `visit` is told where the body of each record will be in that.
+    #[inline]
+    pub fn visit_kept<E: From<DecodeError>>(
+        &mut self,
+        header: &BatchHeader,
+        entry: &[u8],
+        mut visit: impl FnMut(&RecordRef<'_>, usize) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match self.decompress_v2(header, entry)? {
+            Place::Entry => return visit_area(header, plain_area(header, entry), |_| true, |record, at| visit(record, at)),
+            Place::Output => {}
         }
-        match reader.rest().len() {
-            0 => Ok(()),
-            left => Err(DecodeError::LeftOver(left as u64).into()),
+        let start = self.output.start();
+        visit_area(header, self.output.filled(), |_| true, |record, at| visit(record, start + at))?;
+        self.output.keep();
+        Ok(())
+    }
+
+    /// Gives what was kept in the place of `buffer`, which is used for what is decompressed next. From here on nothing is kept.
+    pub fn exchange_kept(&mut self, buffer: &mut Vec<u8>) {
+        self.output.exchange(buffer);
+    }
+
+    #[inline]
+    fn decompress_v2(&mut self, header: &BatchHeader, entry: &[u8]) -> Result<Place, DecodeError> {
+        if header.magic < 2 {
+            return Err(DecodeError::Magic(header.magic));
         }
+        check_size(header, entry)?;
+        self.decompress(header, entry)
     }
 
     /// The records of `entry`, which is exactly one whole entry of any format, as views that share its bytes, or
@@ -129,6 +145,32 @@ impl Decoder {
         };
         self.decompressor.decompress(codec, header.magic, compressed, &mut self.output)?;
         Ok(Place::Output)
+    }
+}
+
+/// Calls `visit` with each record of a v2 batch that is `wanted`, by its place, and where in `area` its body begins.
+// Inlined, so that what is done at each record has its place in the loop.
+#[inline(always)]
+fn visit_area<E: From<DecodeError>>(
+    header: &BatchHeader,
+    area: &[u8],
+    wanted: impl Fn(usize) -> bool,
+    mut visit: impl FnMut(&RecordRef<'_>, usize) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut cursor = BatchCursor::new(header);
+    let mut reader = Reader::new(area);
+    for index in 0..cursor.count {
+        let broken = |reason| DecodeError::Record { index, reason };
+        if wanted(index as usize) {
+            let record = cursor.record(&mut reader).map_err(broken)?;
+            visit(&record, area.len() - reader.rest().len() - record.body.len())?;
+        } else {
+            whole_record(&mut reader).map_err(broken)?;
+        }
+    }
+    match reader.rest().len() {
+        0 => Ok(()),
+        left => Err(DecodeError::LeftOver(left as u64).into()),
     }
 }
 

@@ -59,6 +59,31 @@ impl From<StoredRecord> for Plain {
     }
 }
 
+/// Two entries, one behind the other, as whoever writes some of their records again reads them.
+fn kept_bodies_are_where_they_were_said_to_be(
+    decoder: &mut Decoder,
+    header: &BatchHeader,
+    entry: &[u8],
+    expected: &Result<Vec<Plain>, DecodeError>,
+) {
+    let mut kept = Vec::new();
+    decoder.exchange_kept(&mut kept);
+    let mut bodies = Vec::new();
+    for _ in 0..2 {
+        let mut visited = Vec::new();
+        let visits = decoder.visit_kept(header, entry, |record, at| {
+            visited.push(Plain::from(*record));
+            bodies.push((at, record.body.to_vec()));
+            Ok(())
+        });
+        assert_eq!(*expected, visits.map(|()| visited), "visiting and keeping differs");
+    }
+    decoder.exchange_kept(&mut kept);
+    if expected.is_ok() {
+        assert!(bodies.iter().all(|(at, body)| kept[*at..][..body.len()] == *body));
+    }
+}
+
 /// All records of `entry`, decoded in all three ways.
 fn decode(entry: &[u8]) -> Result<Vec<Plain>, DecodeError> {
     decode_within(entry, LIMIT)
@@ -78,6 +103,9 @@ fn decode_within(entry: &[u8], limit_bytes: usize) -> Result<Vec<Plain>, DecodeE
             Ok(())
         });
         assert_eq!(lent, visits.map(|()| visited), "visiting differs");
+        if header.codec() != Ok(Codec::None) {
+            kept_bodies_are_where_they_were_said_to_be(&mut decoder, &header, entry, &lent);
+        }
         if let Ok(all) = &lent {
             let mut some = Vec::new();
             let visits = decoder.visit_some(

@@ -43,7 +43,7 @@ impl Inflater {
 
     /// Reads one member and gives what follows it.
     fn member<'a>(&mut self, input: &'a [u8], out: &mut Output) -> Result<&'a [u8], DecodeError> {
-        let start = out.filled;
+        let start = out.filled().len();
         let body = skip_header(input).ok_or(damaged("no gzip header"))?;
         let mut trailer = Reader::new(self.inflate(body, out)?);
         let (Some(crc), Some(len)) = (trailer.array(), trailer.array()) else {

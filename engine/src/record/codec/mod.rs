@@ -10,11 +10,15 @@ mod zstd;
 
 use super::{Codec, DecodeError, EncodeError};
 
-/// Decompressed bytes of one area. The buffer keeps its size from area to area.
+/// Decompressed bytes of one area, behind those of earlier ones that are kept. The buffer keeps its size from area to area.
 #[derive(Debug)]
 pub(super) struct Output {
     bytes: Vec<u8>,
+    /// Where the area begins: what is before is kept.
+    start: usize,
+    /// Where its bytes end.
     filled: usize,
+    /// Bytes of one area at most.
     limit: usize,
 }
 
@@ -22,16 +26,32 @@ impl Output {
     const START_BYTES: usize = 4 << 10;
 
     pub(super) fn new(limit: usize) -> Self {
-        Self { bytes: Vec::new(), filled: 0, limit }
+        Self { bytes: Vec::new(), start: 0, filled: 0, limit }
     }
 
     pub(super) fn filled(&self) -> &[u8] {
-        &self.bytes[..self.filled]
+        &self.bytes[self.start..self.filled]
+    }
+
+    /// Where the area begins in what is kept, once it is.
+    pub(super) fn start(&self) -> usize {
+        self.start
+    }
+
+    /// The area is kept: the next one comes behind it.
+    pub(super) fn keep(&mut self) {
+        self.start = self.filled;
+    }
+
+    /// Exchanges what is kept, and all room behind it, for `other`, whose bytes mean nothing.
+    pub(super) fn exchange(&mut self, other: &mut Vec<u8>) {
+        std::mem::swap(&mut self.bytes, other);
+        (self.start, self.filled) = (0, 0);
     }
 
     /// Bytes that may still come out, and one more that shows that the limit is passed.
     fn allowance(&self) -> usize {
-        (self.limit - self.filled).saturating_add(1)
+        (self.limit - (self.filled - self.start)).saturating_add(1)
     }
 
     /// Room for at least `least` bytes, or for all that the limit allows and one byte more, if that is less.
@@ -48,7 +68,7 @@ impl Output {
 
     /// Counts `len` bytes, just written to the room, as filled.
     fn advance(&mut self, len: usize) -> Result<(), DecodeError> {
-        if len > self.limit - self.filled {
+        if len > self.limit - (self.filled - self.start) {
             return Err(self.too_large());
         }
         self.filled += len;
@@ -71,7 +91,7 @@ pub(super) struct Decompressor {
 impl Decompressor {
     /// Replaces what `out` holds by the decompressed `input`. `magic` is the format of the entry around it.
     pub(super) fn decompress(&mut self, codec: Codec, magic: u8, input: &[u8], out: &mut Output) -> Result<(), DecodeError> {
-        out.filled = 0;
+        out.filled = out.start;
         match codec {
             Codec::None => {
                 let room = out.room(input.len());
