@@ -111,6 +111,9 @@ fn same_in_a_real_log(dir: &Path, number: usize, before: &MemoryLog, cleaned: &M
     if !reopened.segments().all().iter().map(read).eq(cleaned.segments.iter().map(|segment| segment.log.clone())) {
         return Err("bytes differ".to_owned());
     }
+    if !reopened.recovery_report().rebuilt.is_empty() {
+        return Err(format!("what a pass leaves is taken for damage: {}", reopened.recovery_report()));
+    }
     if reopened.end_offset() != end_offset {
         return Err(format!("the end offset went from {end_offset} to {}", reopened.end_offset()));
     }

@@ -1,6 +1,19 @@
 //! What is done about damage, and how it is told.
 
+use keeplog_index::AbortedTxn;
+
 use super::*;
+
+/// Whether a transaction index tells at least what its log does. It may know more: where a transaction began of which the
+/// cleaner has taken the first batches, and one of which it has taken all but the marker.
+fn tells_as_much(known: &[u8], wanted: &[u8]) -> bool {
+    let Ok(known) = TxnIndex::new(known).iter().collect::<std::result::Result<Vec<_>, _>>() else { return false };
+    let is_known = |wanted: &AbortedTxn| {
+        let same = |txn: &&AbortedTxn| (txn.producer_id, txn.last_offset) == (wanted.producer_id, wanted.last_offset);
+        known.iter().find(same).is_some_and(|txn| txn.first_offset <= wanted.first_offset)
+    };
+    TxnIndex::new(wanted).iter().all(|wanted| wanted.is_ok_and(|wanted| is_known(&wanted)))
+}
 
 impl Recovery<'_> {
     /// What the indexes of a closed segment know of, and its log does not have, was cut off between two batches.
@@ -29,15 +42,19 @@ impl Recovery<'_> {
         if !is_closed || self.report.rebuilt.iter().any(|rebuilt| rebuilt.segment == base) {
             return;
         }
+        let path = self.place.path(base, FileKind::TxnIndex, FileState::Live);
         let known = read_index(self.place, self.options, base, FileKind::TxnIndex, log_bytes);
         let wanted = indexes.txn.as_bytes();
-        let why = match known {
-            Ok(known) if known == wanted => return,
-            Ok(_) => format!("{} did not hold the aborted transactions of its log", file_name(base, FileKind::TxnIndex)),
-            Err(_) if wanted.is_empty() => return,
-            Err(why) => why,
-        };
-        self.report.rebuilt.push(Rebuilt { segment: base, why });
+        match known {
+            Ok(known) if tells_as_much(&known, wanted) => {}
+            Err(_) if wanted.is_empty() => {}
+            Err(why) if self.place.exists(&path) => self.report.rebuilt.push(Rebuilt { segment: base, why }),
+            // Perhaps rightly so: of what the cleaner has emptied, the log still has the batches.
+            Ok(_) | Err(_) => {
+                let file = file_name(base, FileKind::TxnIndex);
+                self.report.notes.push(format!("{file} did not hold the aborted transactions of its log, and was made anew"));
+            }
+        }
     }
 
     /// Does what the table says about one broken batch; returns the size of the segment then.
