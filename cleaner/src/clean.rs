@@ -61,7 +61,7 @@ pub fn clean(log: &Log, options: &CleanOptions, watch: &dyn Watch) -> Result<Cle
                 }
                 return Ok(CleanReport { seconds, ..report });
             }
-            // There are two things to learn, and each is learned once.
+            // What there is to learn comes to an end: readings only rise, to a most, and all else is learned once.
             Ran::Again(next) => approach = next,
         }
     }

@@ -176,7 +176,7 @@ impl DedupSet {
         let moves = !self.highs.is_empty();
         let stay = if moves { 0 } else { self.len };
         let least = self.len << (4 * (self.tables.len() - 1)).min(32);
-        let keys = (self.likely_keys() - stay.min(self.len)).max(least).min(self.capacity - stay);
+        let keys = self.likely_keys().saturating_sub(stay).max(least).min(self.capacity - stay);
         let mut table = Table::new(keys).map_err(NotAdded::OutOfMemory)?;
         if moves {
             let highs = std::mem::take(&mut self.highs);

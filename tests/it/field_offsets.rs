@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use keeplog::inspect::offsets::record::{OffsetKey, OffsetValue};
 use keeplog::inspect::record::{BatchSpec, BatchWriter};
-use keeplog::inspect::storage::{MemoryStorage, Storage};
+use keeplog::inspect::storage::Storage;
 use keeplog::{
     CONSUMER_OFFSETS, CleanOptions, Durability, ErrorKind, Log, OffsetAndMetadata, OffsetOptions, OffsetStore, Progress, Record,
     StoreOptions, TransactionEnd, TxnResult, Watch,
@@ -14,13 +14,9 @@ use keeplog::{
 
 use crate::shim::{Call, Shim, Verdict};
 
-const T0: i64 = 1_760_000_000_000;
+use keeplog_fixtures::Dice;
 
-fn disk() -> Arc<MemoryStorage> {
-    let disk = MemoryStorage::new();
-    disk.set_now_ms(T0);
-    Arc::new(disk)
-}
+use crate::disk::{T0, disk};
 
 fn options() -> OffsetOptions {
     let options = OffsetOptions::new().offsets_topic_segment_bytes(4096).offsets_topic_num_partitions(1);
@@ -173,21 +169,11 @@ fn e10_an_acknowledged_commit_is_seen_by_the_next_read() {
     });
 }
 
-/// A sequence of numbers that look random and are the same every time.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-}
-
 /// Random lives, of which anything may be missing that a cleaner could have taken: the answers are those of the whole.
 #[test]
 fn e11_what_compaction_may_leave_gives_the_answers_of_the_whole() {
     for seed in 0..40 {
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let steps: Vec<(Vec<u8>, Option<Vec<u8>>)> = (0..30)
             .map(|i| {
                 let key = key(&format!("g{}", dice.roll(2)), &format!("t{}", dice.roll(3)));

@@ -9,13 +9,7 @@ use keeplog::{
     TimestampType,
 };
 
-const T0: i64 = 1_760_000_000_000;
-
-fn disk() -> Arc<MemoryStorage> {
-    let disk = MemoryStorage::new();
-    disk.set_now_ms(T0);
-    Arc::new(disk)
-}
+use crate::disk::disk;
 
 fn by_hand() -> StoreOptions {
     StoreOptions::new().log(LogOptions::new().segment_bytes(4096)).background_thread(false)

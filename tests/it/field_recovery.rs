@@ -9,14 +9,8 @@ use keeplog::{CleanupPolicy, Durability, ErrorKind, Log, LogOptions, Record, Sto
 
 use crate::shim::{Call, Shim, Verdict, contents, files_below};
 
-const T0: i64 = 1_760_000_000_000;
+use crate::disk::{T0, disk};
 const MARK: &str = "/data/.kafka_cleanshutdown";
-
-fn disk() -> Arc<MemoryStorage> {
-    let disk = MemoryStorage::new();
-    disk.set_now_ms(T0);
-    Arc::new(disk)
-}
 
 fn by_hand() -> StoreOptions {
     StoreOptions::new().log(LogOptions::new().segment_bytes(4096).index_interval_bytes(256)).background_thread(false)

@@ -13,14 +13,8 @@ use keeplog::{
 };
 use tracing::span;
 
-const T0: i64 = 1_760_000_000_000;
+use crate::disk::{T0, disk};
 const DAY_MS: u64 = 86_400_000;
-
-fn disk() -> Arc<MemoryStorage> {
-    let disk = MemoryStorage::new();
-    disk.set_now_ms(T0);
-    Arc::new(disk)
-}
 
 fn rounds_by_hand() -> StoreOptions {
     StoreOptions::new().log(LogOptions::new().segment_bytes(4096)).background_thread(false)

@@ -10,13 +10,7 @@ use keeplog::{
     Store, StoreOptions, Watch,
 };
 
-const T0: i64 = 1_760_000_000_000;
-
-fn disk() -> Arc<MemoryStorage> {
-    let disk = MemoryStorage::new();
-    disk.set_now_ms(T0);
-    Arc::new(disk)
-}
+use crate::disk::{T0, disk};
 
 fn small() -> LogOptions {
     LogOptions::new()

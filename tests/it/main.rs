@@ -1,6 +1,7 @@
 //! Tests of the facade, in one binary.
 #![allow(clippy::disallowed_methods)] // they look at files behind the back of the engine
 
+mod disk;
 mod field_names;
 mod field_offsets;
 mod field_positions;

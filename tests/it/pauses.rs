@@ -6,13 +6,7 @@ use std::sync::Arc;
 use keeplog::inspect::storage::{MemoryStorage, Storage};
 use keeplog::{CleanOutcome, CleanupPolicy, Durability, ErrorKind, Log, LogOptions, Record, Store, StoreOptions};
 
-const T0: i64 = 1_760_000_000_000;
-
-fn disk() -> Arc<MemoryStorage> {
-    let disk = MemoryStorage::new();
-    disk.set_now_ms(T0);
-    Arc::new(disk)
-}
+use crate::disk::{T0, disk};
 
 fn open(disk: &Arc<MemoryStorage>) -> Store {
     let options = StoreOptions::new().log(LogOptions::new().segment_bytes(4096)).background_thread(false);

@@ -8,13 +8,7 @@ use std::time::Duration;
 use keeplog::inspect::storage::{File, FileLayer, Layer, MemoryStorage, OpenMode, Storage};
 use keeplog::{CleanOutcome, CleanupPolicy, Durability, ErrorKind, Log, LogOptions, Record, Store, StoreOptions};
 
-const T0: i64 = 1_760_000_000_000;
-
-fn disk() -> Arc<MemoryStorage> {
-    let disk = MemoryStorage::new();
-    disk.set_now_ms(T0);
-    Arc::new(disk)
-}
+use crate::disk::{T0, disk};
 
 fn small() -> LogOptions {
     LogOptions::new().segment_bytes(4096)

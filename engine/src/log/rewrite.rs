@@ -38,8 +38,8 @@ pub struct Rewrite {
 
 /// Files of segments that a rewrite has replaced and that nobody reads any more.
 ///
-/// Removing a large file takes its time with the device. So it is done when the rewrite is over, which holds up
-/// truncations and a close. Files that are not removed here are by the next rewrite, or when the log is opened again.
+/// Removing a large file takes its time with the device, and truncations and a close wait for a rewrite: so it is done when
+/// that is over. Files that are not removed here are by the next rewrite, or when the log is opened again.
 #[derive(Debug)]
 pub struct Replaced {
     place: Place,

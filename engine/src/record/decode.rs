@@ -80,6 +80,7 @@ impl Decoder {
         mut visit: impl FnMut(&RecordRef<'_>, usize) -> Result<(), E>,
     ) -> Result<(), E> {
         match self.decompress_v2(header, entry)? {
+            // Without records: there is nothing to keep.
             Place::Entry => return visit_area(header, plain_area(header, entry), |_| true, |record, at| visit(record, at)),
             Place::Output => {}
         }

@@ -7,22 +7,13 @@ use keeplog_cleaner::schedule::{Candidate, choose};
 use keeplog_engine::record::{BatchSpec, BatchWriter, Record, TxnResult};
 use keeplog_engine::storage::{MemoryStorage, Storage};
 use keeplog_engine::{CleanupPolicy, Durability, LogOptions, TransactionEnd};
+use keeplog_fixtures::Dice;
 
 use super::super::cleaning::For;
 use super::super::{Store, StoreOptions};
 use super::*;
 
 const T0: i64 = 1_760_000_000_000;
-
-/// The same numbers in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
-    }
-}
 
 struct World {
     disk: Arc<MemoryStorage>,
@@ -135,7 +126,7 @@ impl World {
 fn what_is_chosen_is_what_a_look_at_all_logs_would_choose() {
     let (mut chosen, mut rounds, mut logs) = (0, 0, 0);
     for seed in 0..60 {
-        let (mut dice, mut world) = (Dice(seed), World::new());
+        let (mut dice, mut world) = (Dice::new(seed), World::new());
         for round in 0..120 {
             for _ in 0..dice.roll(5) {
                 world.step(&mut dice);

@@ -1,18 +1,10 @@
 //! The queue against the plain rule over all logs.
 
+use keeplog_fixtures::Dice;
+
 use super::super::tests::{NOW_MS, log};
 use super::super::{Candidate, LogFacts, choose};
 use super::*;
-
-/// The same numbers in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
-    }
-}
 
 /// Logs that change, with the number of passes each has waited, counted along.
 struct World {
@@ -99,7 +91,7 @@ fn look(queue: &mut Queue<usize>, world: &World) -> usize {
 fn the_queue_chooses_what_the_rule_over_all_logs_chooses() {
     let (mut chosen, mut overtaken) = (0, 0);
     for seed in 0..400 {
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let mut world = World::new(&mut dice);
         let mut queue = Queue::default();
         (0..world.logs.len()).for_each(|at| queue.note(at));
@@ -134,7 +126,7 @@ fn the_queue_chooses_what_the_rule_over_all_logs_chooses() {
 
 #[test]
 fn only_what_changed_is_looked_at() {
-    let mut dice = Dice(1);
+    let mut dice = Dice::new(1);
     let mut world = World::new(&mut dice);
     let rules = Rules { min_cleanable_dirty_ratio: 0.5, min_compaction_lag_ms: 0, max_compaction_lag_ms: i64::MAX };
     world.logs = vec![(log(&[(0, 0)], None, 0), rules); 10_000];
@@ -160,7 +152,7 @@ fn only_what_changed_is_looked_at() {
 
 #[test]
 fn who_is_of_no_use_is_forgotten_until_he_is_noted_again() {
-    let mut world = World::new(&mut Dice(2));
+    let mut world = World::new(&mut Dice::new(2));
     let rules = Rules { min_cleanable_dirty_ratio: 0.0, min_compaction_lag_ms: 0, max_compaction_lag_ms: i64::MAX };
     world.logs = vec![(log(&[(0, 100), (10, 0)], None, 10), rules); 3];
     let mut queue = Queue::default();
