@@ -34,7 +34,10 @@ pub use keeplog_engine::{
     ActiveProducer, Appended, CleanupPolicy, Durability, Error, ErrorKind, Log, LogOptions, Records, RecoveryMode, RecoveryReport, Result,
     RetentionReport, TopicPartition, TransactionEnd,
 };
-pub use keeplog_offsets::{CommitOptions, CommittedOffset, GroupOffset, ListedOffset, LoadReport, OffsetAndMetadata};
+pub use keeplog_offsets::{
+    CommitOptions, CommittedOffset, Expired, GroupOffset, GroupOffsets, Lead, ListedOffset, LoadReport, OffsetAndMetadata, OffsetManager,
+    Outcome, PartitionState, Pending, Producer, Promise, Refusal, RequiredAcks, Unstable,
+};
 pub use offset_store::{CONSUMER_OFFSETS, OffsetOptions, OffsetStore, TRANSACTION_STATE};
 pub use store::{CleanerSettings, CleanerStatus, LastClean, METRICS, Metric, MetricKind, PassProgress, Store, StoreOptions};
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use keeplog::inspect::record::{BatchSpec, BatchWriter, Decoder, Header};
 use keeplog::inspect::storage::{MemoryStorage, OpenMode, Storage, write_all_at};
 use keeplog::{
-    CONSUMER_OFFSETS, CleanOptions, Durability, Log, LogOptions, OffsetAndMetadata, OffsetOptions, OffsetStore, Record, Store, StoreOptions,
+    CONSUMER_OFFSETS, CleanOptions, Durability, Log, LogOptions, OffsetAndMetadata, OffsetOptions, OffsetStore, Record, RequiredAcks, Store,
+    StoreOptions,
 };
 
 /// The system's allocator, counted by thread: tests run beside each other.
@@ -253,7 +254,7 @@ fn commits_without_end_take_neither_disk_nor_memory() {
     const ROUNDS: u64 = 30;
     let dir = tempfile::tempdir().unwrap();
     let options = OffsetOptions::new()
-        .durability(Durability::Buffered)
+        .offsets_commit_required_acks(RequiredAcks::Written)
         .offsets_topic_num_partitions(1)
         .offsets_topic_segment_bytes(256 << 10)
         .store(StoreOptions::new().background_thread(false));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use keeplog_benches::{Figures, Run};
 use keeplog_engine::storage::RealStorage;
 use keeplog_engine::{DataDir, Durability, Log, LogOptions, TopicPartition};
-use keeplog_offsets::{CommitOptions, OffsetAndMetadata, OffsetStore};
+use keeplog_offsets::{CommitOptions, OffsetAndMetadata, OffsetStore, RequiredAcks};
 use serde_json::json;
 
 use crate::args::{Common, Reload};
@@ -21,7 +21,7 @@ const KEYS_PER_GROUP: u32 = TOPICS_PER_GROUP * PARTITIONS_PER_TOPIC;
 pub(crate) fn run(args: &Reload, common: &Common) -> Outcome<Vec<Figures>> {
     let dir = work::directory(common)?;
     let logs = open(dir.path(), args)?;
-    let store = OffsetStore::open(logs.clone(), CommitOptions::new().durability(Durability::Buffered))?;
+    let store = OffsetStore::open(logs.clone(), CommitOptions::new().offsets_commit_required_acks(RequiredAcks::Written))?;
     fill(&store, args)?;
     logs.iter().try_for_each(Log::sync)?;
     work::settle()?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keeplog::{Durability, LogOptions, OffsetAndMetadata, OffsetOptions, OffsetStore, StoreOptions};
+use keeplog::{LogOptions, OffsetAndMetadata, OffsetOptions, OffsetStore, RequiredAcks, StoreOptions};
 use serde_json::{Value, json};
 
 use crate::args::{Common, Soak};
@@ -61,9 +61,9 @@ fn roll(dice: &mut u64, below: u64) -> u64 {
 /// Runs for as long as asked, and prints a line for every minute.
 pub(crate) fn run(args: &Soak, common: &Common) -> Outcome<()> {
     let dir = work::directory(common)?;
-    let durability = if args.buffered { Durability::Buffered } else { Durability::Synced };
+    let acks = if args.buffered { RequiredAcks::Written } else { RequiredAcks::Synced };
     let options = OffsetOptions::new()
-        .durability(durability)
+        .offsets_commit_required_acks(acks)
         .offsets_topic_num_partitions(args.partitions)
         .log(LogOptions::new().segment_bytes(args.segment_mib << 20).min_cleanable_dirty_ratio(args.dirty_ratio))
         .store(StoreOptions::new().log_cleaner_threads(args.threads).yield_to_appends(args.yield_to_appends).log_cleaner_backoff_ms(1000));

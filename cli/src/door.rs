@@ -1,6 +1,6 @@
 //! Everything that the command line uses of the library, in one place.
 
-pub(crate) use keeplog::inspect::offsets::{CommitOptions, Escaped, OffsetAndMetadata, OffsetStore};
+pub(crate) use keeplog::inspect::offsets::{CommitOptions, Escaped, OffsetAndMetadata, OffsetStore, RequiredAcks};
 pub(crate) use keeplog::inspect::offsets::{partition_for, record as offsets_record};
 pub(crate) use keeplog::inspect::{DataDir, is_known_compacted, names, record, scan, storage};
 pub(crate) use keeplog::{

@@ -37,6 +37,12 @@ pub enum ErrorKind {
     OutOfOrderSequence,
     /// A newer instance of this producer has taken over.
     ProducerFenced,
+    /// It took longer than allowed. It may have been done, may still be, or not: what it would have shown tells.
+    TimedOut,
+    /// What is asked for is being loaded: ask again.
+    Loading,
+    /// Somebody else leads what is asked for: ask there, or lead it.
+    NotLeader,
 }
 
 /// An error with its context. One pointer wide; `source()` gives the cause.
@@ -175,7 +181,7 @@ impl Error {
     /// Whether the same call may succeed later without anyone mending anything.
     #[must_use]
     pub fn is_retriable(&self) -> bool {
-        matches!(self.0.kind, ErrorKind::Locked)
+        matches!(self.0.kind, ErrorKind::Locked | ErrorKind::TimedOut | ErrorKind::Loading | ErrorKind::NotLeader)
     }
 
     /// Whether bytes on storage are damaged.

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use fastrand::Rng;
 use keeplog::inspect::checkpoint::{read_offsets, write_offsets};
 use keeplog::inspect::storage::RealStorage;
-use keeplog::{CONSUMER_OFFSETS, Durability, OffsetAndMetadata, OffsetOptions, OffsetStore, StoreOptions};
+use keeplog::{CONSUMER_OFFSETS, OffsetAndMetadata, OffsetOptions, OffsetStore, RequiredAcks, StoreOptions};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -85,7 +85,7 @@ fn commit(dir: &Path) -> Result<BTreeSet<String>> {
     let options = OffsetOptions::new()
         .offsets_topic_num_partitions(PARTITIONS)
         .offsets_topic_segment_bytes(64 << 10)
-        .durability(Durability::Buffered)
+        .offsets_commit_required_acks(RequiredAcks::Written)
         .store(StoreOptions::new().log_cleaner_enable(false));
     let store = OffsetStore::open_with(std::sync::Arc::new(RealStorage::new()), dir, options).map_err(describe)?;
     let groups: Vec<String> = (0..400).map(group_name).collect();

@@ -18,12 +18,21 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+pub mod expiry;
+pub mod groups;
+mod manager;
 mod partition;
+mod pending;
 pub mod record;
 mod replay;
 mod store;
 
 pub use cache::{Commit, CommittedOffset, GroupOffset, OffsetCache};
+pub use manager::{GroupOffsets, OffsetManager};
 pub use partition::partition_for;
 pub use replay::{Origin, Outcome, RecordPart, Replay, ReplayCounts, ReplayError};
-pub use store::{CommitOptions, Escaped, ListedOffset, LoadReport, OffsetAndMetadata, OffsetStore};
+pub use pending::{Pending, Promise};
+pub use store::{
+    CommitOptions, Escaped, Expired, Lead, ListedOffset, LoadReport, OffsetAndMetadata, OffsetStore, PartitionState, Producer, Refusal,
+    RequiredAcks, Unstable,
+};

@@ -58,13 +58,37 @@ impl Log {
     /// `max_message_bytes` or `segment_bytes`; `OutOfRange` if the log was truncated below the batch while it waited to be
     /// synced; `StorageFull` and `Io` stop all later writes (`Poisoned`) until the log is reopened.
     pub fn append(&self, records: &[Record], durability: Durability) -> Result<Appended> {
+        self.append_records(records, BatchSpec::default(), durability)
+    }
+
+    /// As [`Log::append`], in the transaction of a producer, which this opens if none is open. The batch has no sequence
+    /// number: it is one that a coordinator writes in the producer's name. [`Log::end_transaction`] ends the transaction.
+    ///
+    /// # Errors
+    /// As [`Log::append`]; `InvalidInput` for a negative producer id or epoch, `ProducerFenced` for an epoch below the
+    /// producer's.
+    pub fn append_in_transaction(
+        &self,
+        producer_id: i64,
+        producer_epoch: i16,
+        records: &[Record],
+        durability: Durability,
+    ) -> Result<Appended> {
+        if producer_id < 0 || producer_epoch < 0 {
+            let detail = format!("a transaction needs a producer id and an epoch of 0 or more, not {producer_id} and {producer_epoch}");
+            return Err(self.inner.refuse(detail));
+        }
+        self.append_records(records, BatchSpec { producer_id, producer_epoch, transactional: true, ..BatchSpec::default() }, durability)
+    }
+
+    fn append_records(&self, records: &[Record], spec: BatchSpec, durability: Durability) -> Result<Appended> {
         let inner = &*self.inner;
         inner.check_writable("append to")?;
         let now_ms = inner.place.storage.now_ms();
         inner.check_records(records)?;
         let mut batch = Vec::new();
         let mut batch_writer = inner.take_batch_writer();
-        let built = inner.build(&mut batch_writer, records, now_ms, &mut batch);
+        let built = inner.build(&mut batch_writer, spec, records, now_ms, &mut batch);
         inner.batch_writers.lock().unwrap_or_else(PoisonError::into_inner).push(batch_writer);
         built?;
         inner.append_leader(&mut batch, durability)
@@ -166,13 +190,13 @@ impl Inner {
         Ok(())
     }
 
-    fn build(&self, writer: &mut BatchWriter, records: &[Record], now_ms: i64, out: &mut Vec<u8>) -> Result<()> {
+    fn build(&self, writer: &mut BatchWriter, spec: BatchSpec, records: &[Record], now_ms: i64, out: &mut Vec<u8>) -> Result<()> {
         let timestamp_type = self.options.message_timestamp_type;
         let spec = BatchSpec {
             codec: self.options.compression,
             timestamp_type,
             max_timestamp: (timestamp_type == TimestampType::LogAppend).then_some(now_ms),
-            ..BatchSpec::default()
+            ..spec
         };
         writer.begin(spec);
         for (offset, record) in records.iter().enumerate() {

@@ -5,13 +5,15 @@
 //! covered. The rest wait. A failed sync latches the log: what a failed sync left behind is unknown, so it is
 //! never tried again and called durable.
 
+use std::time::Duration;
+
 use super::{Inner, Log, Unsynced, Writer};
 use crate::names::{FileKind, FileState};
 use crate::planted::{Defect, is_planted};
 use crate::storage::{File, OpenMode};
 use crate::sync::atomic::Ordering;
-use crate::sync::{Arc, Condvar, Mutex, PoisonError};
-use crate::{Error, Result};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use crate::{Error, ErrorKind, Result};
 
 #[derive(Debug)]
 pub(crate) struct SyncState {
@@ -93,6 +95,21 @@ impl Log {
         }
     }
 
+    /// As [`Log::sync`], but waits for a sync that another thread makes no longer than `at_most`. A sync that this thread
+    /// makes itself takes as long as the system lets it.
+    ///
+    /// # Errors
+    /// `TimedOut`: the sync goes on, and what was appended may yet be durable. Otherwise as [`Log::sync`].
+    pub fn sync_within(&self, at_most: Duration) -> Result<()> {
+        let deadline = self.inner.place.storage.monotonic().checked_add(at_most);
+        loop {
+            let truncations = self.inner.sync.truncations();
+            if self.inner.sync_before(deadline, self.end_offset(), truncations)? == Synced::Done {
+                return Ok(());
+            }
+        }
+    }
+
     /// How often this log was truncated since it was opened: a moment in its life, for
     /// [`Log::lowest_truncation_since`].
     #[must_use]
@@ -112,6 +129,11 @@ impl Inner {
     /// Returns once everything below `offset` is on stable storage, or the log was truncated below it since there were
     /// `truncations` of them.
     pub(super) fn sync_up_to(&self, offset: u64, truncations: usize) -> Result<Synced> {
+        self.sync_before(None, offset, truncations)
+    }
+
+    /// The same, if others get there before `deadline` on the monotonic clock.
+    fn sync_before(&self, deadline: Option<Duration>, offset: u64, truncations: usize) -> Result<Synced> {
         let mut progress = self.sync.progress.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let is_cut = progress.lowest_truncation(truncations).is_some_and(|lowest| lowest < offset);
@@ -125,7 +147,7 @@ impl Inner {
                 return Ok(Synced::Overtaken);
             }
             if progress.under_way {
-                progress = self.sync.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
+                progress = self.wait_for_sync(progress, deadline)?;
                 continue;
             }
             progress.under_way = true;
@@ -155,6 +177,18 @@ impl Inner {
                 }
             }
         }
+    }
+
+    fn wait_for_sync<'a>(&self, progress: MutexGuard<'a, Progress>, deadline: Option<Duration>) -> Result<MutexGuard<'a, Progress>> {
+        let Some(deadline) = deadline else {
+            return Ok(self.sync.changed.wait(progress).unwrap_or_else(PoisonError::into_inner));
+        };
+        let left = deadline.saturating_sub(self.place.storage.monotonic());
+        if left.is_zero() {
+            let detail = "another thread's sync, which covers it, has not come back yet; whether it is durable is not known";
+            return Err(Error::new(ErrorKind::TimedOut, "wait for the sync of", detail).at(&self.place.dir));
+        }
+        Ok(self.sync.changed.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0)
     }
 
     /// A log by itself has nobody who saves its recovery point from time to time: it does so with every segment, so that
@@ -228,6 +262,6 @@ impl Inner {
 
     fn poisoned(&self, failure: &super::Failure) -> Error {
         let detail = format!("an earlier failure stopped writes, reopen the log; it was: could not {} {}", failure.op, failure.detail);
-        Error::new(crate::ErrorKind::Poisoned, "sync", detail).at(&self.place.dir)
+        Error::new(ErrorKind::Poisoned, "sync", detail).at(&self.place.dir)
     }
 }

@@ -244,6 +244,12 @@ impl Log {
         writer.producers.active()
     }
 
+    /// The producer of this id, if the log knows it.
+    #[must_use]
+    pub fn active_producer(&self, id: i64) -> Option<ActiveProducer> {
+        self.inner.writer().producers.active_one(id)
+    }
+
     /// Brings what the data directory's checkpoints say of this log up to date, in memory: a checkpoint of the whole
     /// directory makes it durable.
     pub fn note_offsets(&self) {

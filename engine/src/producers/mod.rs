@@ -61,6 +61,18 @@ impl ProducerEntry {
     fn last_sequence(&self) -> i32 {
         self.batches.back().map_or(-1, |b| b.last_sequence)
     }
+
+    fn as_active(&self, id: i64) -> ActiveProducer {
+        ActiveProducer {
+            id,
+            epoch: self.epoch,
+            last_sequence: self.last_sequence(),
+            last_data_offset: self.batches.back().map(|b| b.last_offset),
+            open_txn_first_offset: self.open_txn_first_offset,
+            last_timestamp: self.last_timestamp,
+            coordinator_epoch: self.coordinator_epoch,
+        }
+    }
 }
 
 /// One known producer, as tools and the cleaner see it.
@@ -115,21 +127,13 @@ impl ProducerStates {
 
     /// All known producers, by id.
     pub(crate) fn active(&self) -> Vec<ActiveProducer> {
-        let mut all: Vec<_> = self
-            .entries
-            .iter()
-            .map(|(&id, e)| ActiveProducer {
-                id,
-                epoch: e.epoch,
-                last_sequence: e.last_sequence(),
-                last_data_offset: e.batches.back().map(|b| b.last_offset),
-                open_txn_first_offset: e.open_txn_first_offset,
-                last_timestamp: e.last_timestamp,
-                coordinator_epoch: e.coordinator_epoch,
-            })
-            .collect();
+        let mut all: Vec<_> = self.entries.iter().map(|(&id, entry)| entry.as_active(id)).collect();
         all.sort_unstable_by_key(|p| p.id);
         all
+    }
+
+    pub(crate) fn active_one(&self, id: i64) -> Option<ActiveProducer> {
+        self.entries.get(&id).map(|entry| entry.as_active(id))
     }
 
     /// Judges a batch of a producer before it is appended: fencing, duplicates, order of sequences.

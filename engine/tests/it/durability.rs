@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use keeplog_engine::record::Record;
 use keeplog_engine::storage::{File, FileLayer, Layer, MemoryStorage, OpenMode, Storage};
@@ -141,6 +142,24 @@ fn a_closed_log_says_nothing_of_one_that_was_made_anew() {
     assert_eq!((dir.recovery_point(&name), dir.high_watermark(&name), dir.cleaner_offset(&name)), (0, None, None));
     assert_eq!(log.advance_start(5).unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(log.truncate_to(5).unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// Whoever waits for another's sync gives up in time, and the sync goes on.
+#[test]
+fn waiting_for_a_sync_has_a_limit() {
+    let syncs = Arc::new(Syncs::default());
+    let storage = Arc::new(Watched { syncs: Arc::clone(&syncs), below: disk() });
+    let log = Log::open_with(storage, Path::new(LOG), small()).unwrap();
+    log.append(&[Record::new("a", "1")], Durability::Synced).unwrap();
+    log.append(&[Record::new("b", "2")], Durability::Buffered).unwrap();
+    let waiting = log.clone();
+    *syncs.meanwhile.lock().unwrap() = Some(Box::new(move || {
+        let other = std::thread::spawn(move || waiting.sync_within(Duration::ZERO));
+        assert_eq!(other.join().unwrap().unwrap_err().kind(), ErrorKind::TimedOut);
+    }));
+    log.sync_within(Duration::ZERO).unwrap();
+    assert_eq!(log.recovery_point(), 2, "its own sync is not cut short");
+    log.sync_within(Duration::MAX).unwrap();
 }
 
 /// What a sync under way has taken along is not known to be safe before it ends.

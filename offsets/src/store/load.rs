@@ -5,12 +5,13 @@ use keeplog_engine::planted::{Defect, is_planted};
 use keeplog_engine::record::{ControlType, Decoder};
 use keeplog_engine::{Error, Log, Result, StoredBatch};
 
+use super::leading::LoadProgress;
 use super::types::LoadReport;
 use crate::replay::{Origin, Outcome, Replay, ReplayError};
 
 /// Folds all of `log`, from its start to its end. Anything that cannot be read ends it: half a cache would answer
 /// with offsets that are no longer true.
-pub(super) fn load(log: &Log) -> Result<(Replay, LoadReport)> {
+pub(super) fn load(log: &Log, progress: &LoadProgress) -> Result<(Replay, LoadReport)> {
     let start_offset = log.start_offset();
     let mut decoder = Decoder::new(log.options().decompressed_bytes_max);
     let mut replay = Replay::new();
@@ -18,6 +19,7 @@ pub(super) fn load(log: &Log) -> Result<(Replay, LoadReport)> {
     for batch in log.batches_from(start_offset)? {
         let batch = batch?;
         bytes += batch.bytes.len() as u64;
+        progress.add(batch.bytes.len() as u64);
         fold(&mut replay, &mut decoder, &batch, start_offset).map_err(|cause| cause.at(log, &batch))?;
     }
     let counts = replay.counts();

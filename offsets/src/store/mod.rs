@@ -1,5 +1,12 @@
 //! Commit and fetch, over the logs of `__consumer_offsets`.
 
+mod bell;
+mod commit;
+mod delete;
+mod expire;
+mod fetch;
+mod lead;
+mod leading;
 mod load;
 mod options;
 mod shard;
@@ -7,18 +14,18 @@ mod types;
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
-use keeplog_engine::names::check_topic;
-use keeplog_engine::record::Record;
-use keeplog_engine::sync::{Arc, Mutex, PoisonError, map_each};
+use keeplog_engine::sync::{Arc, Mutex, PoisonError, RwLock, map_each};
 use keeplog_engine::{Error, ErrorKind, Log, Result};
 
-pub use options::CommitOptions;
-pub use types::{Escaped, ListedOffset, LoadReport, OffsetAndMetadata};
+pub use expire::Expired;
+pub use leading::{Lead, PartitionState};
+pub use options::{CommitOptions, RequiredAcks};
+pub use types::{Escaped, ListedOffset, LoadReport, OffsetAndMetadata, Producer, Refusal, Unstable};
 
-use crate::cache::GroupOffset;
 use crate::partition::partition_for;
-use crate::record::{OffsetKey, OffsetValue};
+use bell::Bell;
 use shard::Shard;
 
 /// The committed offsets of consumer groups: kept in logs, served from memory.
@@ -35,10 +42,12 @@ pub struct OffsetStore {
 
 struct Inner {
     /// By partition.
-    shards: Vec<Shard>,
+    shards: Vec<Arc<Shard>>,
     partitions: NonZeroU32,
-    options: CommitOptions,
+    options: RwLock<CommitOptions>,
     last_load: Mutex<LoadReport>,
+    /// Rung when there is something for the background thread.
+    bell: Bell,
 }
 
 impl OffsetStore {
@@ -52,103 +61,56 @@ impl OffsetStore {
     /// without a word. What recovery has cut off it finds no more the next time: so opening the logs again accepts what is
     /// left.
     pub fn open(logs: Vec<Log>, options: CommitOptions) -> Result<Self> {
-        let partitions = check_logs(&logs)?;
-        logs.iter().try_for_each(check_whole)?;
-        let storage = Arc::clone(logs[0].storage());
-        let started = storage.monotonic();
-        let loaded = map_each(logs, Shard::open).into_iter().collect::<Result<Vec<_>>>()?;
-        let (shards, reports): (Vec<_>, Vec<_>) = loaded.into_iter().unzip();
-        let store = Self { inner: Arc::new(Inner { shards, partitions, options, last_load: Mutex::default() }) };
-        let seconds = (storage.monotonic() - started).as_secs_f64();
-        store.note_load(&reports, seconds)?;
+        let store = Self::open_unled(logs, options)?;
+        store.inner.shards.iter().for_each(|shard| shard.lead_at_open());
+        store.reload()?;
         Ok(store)
     }
 
-    /// Commits `offsets` of a group, all or none, in one batch: (topic, partition, offset) each; of several for one
-    /// partition the last counts. An offset may go back. Returns when it is safe, and fetches answer it.
-    ///
-    /// After an error, none of it is shown. If it is one of storage, the batch may be in the log all the same, and show
-    /// after the next load.
+    /// As [`OffsetStore::open`], but serves nothing yet: each partition from the moment on when it is led, see
+    /// [`OffsetStore::lead`].
+    pub fn open_unled(logs: Vec<Log>, options: CommitOptions) -> Result<Self> {
+        options.check()?;
+        let partitions = check_logs(&logs)?;
+        logs.iter().try_for_each(check_whole)?;
+        let shards = logs.into_iter().map(|log| Arc::new(Shard::new(log))).collect();
+        let (options, last_load) = (RwLock::new(options), Mutex::default());
+        Ok(Self { inner: Arc::new(Inner { shards, partitions, options, last_load, bell: Bell::default() }) })
+    }
+
+    /// Syncs and shows everything that was committed before this call, by anyone.
     ///
     /// # Errors
-    /// `InvalidInput`, naming the entry at fault: for topics outside Kafka's grammar, negative partitions or leader
-    /// epochs, offsets above 2^63 - 1, metadata above `offset_metadata_max_bytes`, a batch above `max_message_bytes`.
-    /// Otherwise as [`Log::append`].
-    pub fn commit<T: AsRef<str>>(&self, group: &str, offsets: &[(T, i32, OffsetAndMetadata)]) -> Result<()> {
-        let shard = self.shard(group);
-        let now_ms = shard.log().storage().now_ms();
-        let mut records = Vec::with_capacity(offsets.len());
-        for (topic, partition, committed) in offsets {
-            let key = OffsetKey { group, topic: topic.as_ref(), partition: *partition };
-            records.push(self.encode(&key, committed, now_ms)?);
+    /// The first failure; those who wait for what it concerns are told, too.
+    pub fn flush(&self) -> Result<()> {
+        self.inner.shards.iter().map(|shard| shard.flush()).fold(Ok(()), Result::and)
+    }
+
+    /// For a background thread: waits until commits wait for a sync that nobody makes, no longer than `at_most`, and makes
+    /// it. Failures are told to those who wait, and to the log of the process.
+    pub fn flush_what_waits(&self, at_most: Duration) {
+        if !self.inner.bell.wait(at_most) {
+            return;
         }
-        if records.is_empty() {
-            return Ok(());
+        let linger = self.inner.options().append_linger;
+        if !linger.is_zero() {
+            self.inner.bell.pause(linger);
         }
-        shard.write(self.inner.options.durability, records)
-    }
-
-    /// What `group` has committed for each of `partitions` (topic, partition), in their order; `None` for nothing.
-    pub fn fetch<T: AsRef<str>>(&self, group: &str, partitions: &[(T, i32)]) -> Result<Vec<Option<OffsetAndMetadata>>> {
-        self.shard(group).read(|cache| {
-            let key = |(topic, partition): &(T, i32)| cache.get(&OffsetKey { group, topic: topic.as_ref(), partition: *partition });
-            partitions.iter().map(|place| key(place).map(Into::into)).collect()
-        })
-    }
-
-    /// All that `group` has committed, by topic and partition.
-    pub fn fetch_all(&self, group: &str) -> Result<Vec<GroupOffset>> {
-        self.shard(group).read(|cache| cache.list_group(group))
-    }
-
-    /// The groups with a committed offset, in ascending order.
-    pub fn groups(&self) -> Result<Vec<Arc<str>>> {
-        let mut groups = Vec::new();
-        for shard in &self.inner.shards {
-            groups.extend(shard.read(|cache| cache.groups().cloned().collect::<Vec<_>>())?);
+        if let Err(error) = self.flush() {
+            tracing::error!(%error, "commits could not be made durable");
         }
-        groups.sort_unstable();
-        groups.dedup();
-        Ok(groups)
     }
 
-    /// Everything that is committed, by group, topic and partition.
-    pub fn list(&self) -> Result<Vec<ListedOffset>> {
-        let mut listed = Vec::new();
-        for shard in &self.inner.shards {
-            shard.read(|cache| {
-                for group in cache.groups() {
-                    let of_group = cache.list_group(group).into_iter();
-                    listed.extend(of_group.map(|GroupOffset { topic, partition, committed }| {
-                        let group = Arc::clone(group);
-                        ListedOffset { group, topic, partition, committed }
-                    }));
-                }
-            })?;
-        }
-        listed.sort_unstable_by(|a, b| (&a.group, &a.topic, a.partition).cmp(&(&b.group, &b.topic, b.partition)));
-        Ok(listed)
+    /// Wakes [`OffsetStore::flush_what_waits`] from its wait, or from its next one.
+    pub fn wake(&self) {
+        self.inner.bell.ring();
     }
 
-    /// Deletes what `group` has committed for `partitions` (topic, partition), and what it has waiting in open
-    /// transactions. Returns for how many of them there was anything; where there was nothing, nothing is written.
-    pub fn delete_offsets<T: AsRef<str>>(&self, group: &str, partitions: &[(T, i32)]) -> Result<usize> {
-        let keys: Vec<_> =
-            partitions.iter().map(|(topic, partition)| OffsetKey { group, topic: topic.as_ref(), partition: *partition }).collect();
-        self.shard(group).delete(self.inner.options.durability, &keys)
-    }
-
-    /// Deletes everything that `group` has committed, and what it has waiting in open transactions. Records of its
-    /// membership stay. Returns how many offsets went. Where they do not fit one batch, a crash may leave some of them.
-    pub fn delete_group(&self, group: &str) -> Result<usize> {
-        self.shard(group).delete_group(self.inner.options.durability, group)
-    }
-
-    /// Loads all partitions anew. One that fails serves nothing until a later reload succeeds.
+    /// Loads all partitions that are led anew. One that fails serves nothing until a later reload succeeds.
     pub fn reload(&self) -> Result<LoadReport> {
         let storage = Arc::clone(self.inner.shards[0].log().storage());
         let started = storage.monotonic();
-        let reports = map_each(self.inner.shards.iter().collect(), Shard::reload);
+        let reports = map_each(self.led_shards().collect(), |shard| shard.reload());
         let reports = reports.into_iter().collect::<Result<Vec<_>>>()?;
         self.note_load(&reports, (storage.monotonic() - started).as_secs_f64())?;
         Ok(self.load_report())
@@ -166,54 +128,35 @@ impl OffsetStore {
         self.inner.partitions
     }
 
-    /// Its settings.
+    /// Its settings as they are now.
     #[must_use]
-    pub fn options(&self) -> &CommitOptions {
-        &self.inner.options
+    pub fn options(&self) -> CommitOptions {
+        self.inner.options()
     }
 
-    fn shard(&self, group: &str) -> &Shard {
+    /// Changes its settings. They count from the next call on.
+    ///
+    /// # Errors
+    /// `InvalidInput` for settings that can't work; nothing has changed then.
+    pub fn set_options(&self, options: CommitOptions) -> Result<()> {
+        options.check()?;
+        *self.inner.options.write().unwrap_or_else(PoisonError::into_inner) = options;
+        Ok(())
+    }
+
+    fn shard(&self, group: &str) -> &Arc<Shard> {
         &self.inner.shards[partition_for(group, self.inner.partitions) as usize]
     }
 
-    fn encode(&self, key: &OffsetKey<'_>, committed: &OffsetAndMetadata, now_ms: i64) -> Result<Record> {
-        let OffsetKey { group, topic, partition } = *key;
-        let refuse =
-            |why: &str| Err(Error::invalid("commit offsets", format!("{topic:?} partition {partition} of group {group:?}: {why}")));
-        check_topic(topic)?;
-        let Ok(offset) = i64::try_from(committed.offset) else { return refuse("the offset is above 2^63 - 1") };
-        if partition < 0 {
-            return refuse("the partition is negative");
-        }
-        if committed.leader_epoch.is_some_and(|epoch| epoch < 0) {
-            return refuse("the leader epoch is negative; leave it out if it is not known");
-        }
-        let (units, limit) = (committed.metadata.encode_utf16().count(), self.inner.options.offset_metadata_max_bytes);
-        if units > limit {
-            return refuse(&format!("the metadata has {units} UTF-16 units, offset_metadata_max_bytes allows {limit}"));
-        }
-        let value = OffsetValue {
-            offset,
-            leader_epoch: committed.leader_epoch,
-            metadata: &committed.metadata,
-            commit_timestamp_ms: now_ms,
-            expire_timestamp_ms: None,
-            topic_id: None,
-        };
-        let (mut key_bytes, mut value_bytes) = (Vec::new(), Vec::new());
-        if !key.encode(&mut key_bytes) {
-            return refuse("the name of the group has more than 32767 bytes");
-        }
-        if !value.encode(&mut value_bytes) {
-            return refuse("the metadata has more than 32767 bytes");
-        }
-        Ok(Record::new(key_bytes, value_bytes))
+    /// The partitions that are led, loaded or not.
+    fn led_shards(&self) -> impl Iterator<Item = &Arc<Shard>> {
+        self.inner.shards.iter().filter(|shard| shard.is_led())
     }
 
     fn note_load(&self, reports: &[LoadReport], seconds: f64) -> Result<()> {
         let mut report = reports.iter().copied().fold(LoadReport::default(), LoadReport::and);
         report.seconds = seconds;
-        for (partition, shard) in (0u32..).zip(&self.inner.shards) {
+        for (partition, shard) in (0u32..).zip(&self.inner.shards).filter(|(_, shard)| shard.is_led()) {
             let misplaced = |group: &&Arc<str>| partition_for(group, self.inner.partitions) != partition;
             report.misplaced_groups += shard.read(|cache| cache.groups().filter(misplaced).count() as u64)?;
         }
@@ -223,6 +166,12 @@ impl OffsetStore {
         tracing::info!(%report, "committed offsets are loaded");
         *self.inner.last_load.lock().unwrap_or_else(PoisonError::into_inner) = report;
         Ok(())
+    }
+}
+
+impl Inner {
+    fn options(&self) -> CommitOptions {
+        self.options.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -3,55 +3,70 @@
 //! Whatever is written is first appended, under `order`, and noted there; then synced, outside of any lock, so that
 //! all who wait share one sync; then shown, in the order of the log, with everything noted before it, which the same
 //! sync has covered. So the cache never runs ahead of stable storage, and two commits for the same place end as the
-//! log has them, whichever thread is first to return.
+//! log has them, whichever thread is first to return. Those who wait for an answer get it in that order, too.
 //!
-//! Locks are taken in this order: `order`, `served`.
+//! Locks are taken in this order: `order`, `served`, `answers`.
+
+mod answers;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 use keeplog_engine::planted::{Defect, is_planted};
-use keeplog_engine::record::Record;
+use keeplog_engine::record::{Record, TxnResult};
 use keeplog_engine::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use keeplog_engine::{Durability, Error, ErrorKind, Log, Result};
+use keeplog_engine::{Durability, Error, ErrorKind, Log, Result, TransactionEnd};
 
-use super::load::load;
-use super::types::LoadReport;
+use self::answers::Answers;
+use super::leading::{Leading, Served};
+use super::types::Producer;
 use crate::cache::OffsetCache;
-use crate::record::OffsetKey;
-use crate::replay::{Origin, Replay};
-
-/// More than what any batch header and the framing of one record take.
-const BATCH_OVERHEAD_BYTES: usize = 128;
-const RECORD_OVERHEAD_BYTES: usize = 32;
+use crate::pending::{Drive, Promise};
+use crate::replay::{Origin, Outcome, Replay};
 
 pub(super) struct Shard {
     log: Log,
-    order: Mutex<VecDeque<Unshown>>,
+    order: Mutex<Order>,
     served: RwLock<Served>,
+    answers: Answers,
 }
 
-enum Served {
-    Loaded(Box<Replay>),
-    /// The load failed: there is nothing to serve.
-    Failed {
-        kind: ErrorKind,
-        why: String,
-    },
+/// What is to be done in the order of the log.
+#[derive(Default)]
+pub(super) struct Order {
+    unshown: VecDeque<Unshown>,
+    /// The last offset that was shown without a sync, which is still to come.
+    unsynced: Option<u64>,
+    pub(super) leading: Leading,
 }
 
 /// Appended, and not shown yet.
 struct Unshown {
     base_offset: u64,
     last_offset: u64,
-    records: Vec<Record>,
+    what: Written,
+    promise: Option<Promise>,
+}
+
+enum Written {
+    Records(Origin, Vec<Record>),
+    Marker(Producer, Outcome),
+}
+
+/// How far a write must have come before it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// On stable storage; others' syncs are waited for so long.
+    Synced(Option<Duration>),
+    Written,
+    /// It is left to the background thread.
+    Queued,
 }
 
 impl Shard {
-    pub(super) fn open(log: Log) -> Result<(Self, LoadReport)> {
-        // A process that was killed leaves what it wrote, but not all of it is safe yet; and what is shown must be.
-        log.sync()?;
-        let (replay, report) = load(&log)?;
-        Ok((Self { log, order: Mutex::default(), served: RwLock::new(Served::Loaded(Box::new(replay))) }, report))
+    /// A partition that is not led.
+    pub(super) fn new(log: Log) -> Self {
+        Self { log, order: Mutex::default(), served: RwLock::new(Served::NotLed), answers: Answers::default() }
     }
 
     pub(super) fn log(&self) -> &Log {
@@ -63,154 +78,173 @@ impl Shard {
         self.replay(|replay| reading(replay.cache()))
     }
 
-    /// Writes `records` as one batch and shows them.
-    pub(super) fn write(&self, durability: Durability, records: Vec<Record>) -> Result<()> {
-        let mut order = self.order();
-        self.replay(|_| ())?;
-        let last_offset = self.append(&mut order, records)?;
-        drop(order);
-        self.finish(durability, last_offset)
+    /// Reads what is committed, and what waits to be.
+    pub(super) fn replay<T>(&self, reading: impl FnOnce(&Replay) -> T) -> Result<T> {
+        Ok(reading(self.served().loaded(&self.log)?))
     }
 
-    /// Removes those of `keys` for which anything is committed, or waits to be. Returns how many.
-    pub(super) fn delete(&self, durability: Durability, keys: &[OffsetKey<'_>]) -> Result<usize> {
-        let order = self.order();
-        let held = self.replay(|replay| {
-            keys.iter()
-                .filter(|key| replay.cache().get(key).is_some() || replay.is_pending(key))
-                .filter_map(encoded)
-                .collect::<BTreeSet<_>>()
-        })?;
-        let unshown = unshown_keys(&order);
-        let asked = keys.iter().filter_map(encoded).filter(|key| unshown.contains(&key[..]));
-        let doomed: BTreeSet<_> = asked.chain(held).collect();
-        self.write_tombstones(order, durability, doomed)
+    /// Writes `records` as one batch, in the order that `order` stands for. Returns its last offset.
+    pub(super) fn append(&self, order: &mut Order, producer: Option<Producer>, records: Vec<Record>, promise: Option<Promise>) -> Result<u64> {
+        let placed = match producer {
+            None => self.log.append(&records, Durability::Buffered)?,
+            Some(Producer { id, epoch }) => self.log.append_in_transaction(id, epoch, &records, Durability::Buffered)?,
+        };
+        let origin = producer.map_or(Origin::Plain, |producer| Origin::Transaction { producer_id: producer.id });
+        let (base_offset, last_offset) = (placed.base_offset, placed.last_offset);
+        order.unshown.push_back(Unshown { base_offset, last_offset, what: Written::Records(origin, records), promise });
+        Ok(last_offset)
     }
 
-    /// Removes all that `group` has committed, or has waiting. Returns how many.
-    pub(super) fn delete_group(&self, durability: Durability, group: &str) -> Result<usize> {
-        let order = self.order();
-        let mut doomed = self.replay(|replay| {
-            let committed = replay.cache().list_group(group);
-            let committed = committed.iter().map(|o| OffsetKey { group, topic: &o.topic, partition: o.partition });
-            committed.chain(replay.pending_of(group)).filter_map(|key| encoded(&key)).collect::<BTreeSet<_>>()
-        })?;
-        let of_group = |key: &&[u8]| matches!(OffsetKey::decode(key), Ok(Some(key)) if key.group == group);
-        doomed.extend(unshown_keys(&order).into_iter().filter(of_group).map(<[u8]>::to_vec));
-        self.write_tombstones(order, durability, doomed)
+    /// Writes the marker that ends the transaction of `producer`. Returns its offset.
+    pub(super) fn append_marker(&self, order: &mut Order, producer: Producer, outcome: Outcome) -> Result<u64> {
+        let result = match outcome {
+            Outcome::Commit => TxnResult::Committed,
+            Outcome::Abort => TxnResult::Aborted,
+        };
+        // A broker that had this log may have counted further.
+        let coordinator_epoch = self.log.active_producer(producer.id).map_or(0, |known| known.coordinator_epoch.max(0));
+        let end = TransactionEnd { producer_id: producer.id, producer_epoch: producer.epoch, result, coordinator_epoch };
+        let placed = self.log.end_transaction(&end, Durability::Buffered)?;
+        let (base_offset, last_offset) = (placed.base_offset, placed.last_offset);
+        order.unshown.push_back(Unshown { base_offset, last_offset, what: Written::Marker(producer, outcome), promise: None });
+        Ok(last_offset)
     }
 
-    /// Reads the log anew. If that fails, nothing is served until it succeeds.
-    pub(super) fn reload(&self) -> Result<LoadReport> {
-        let mut order = self.order();
-        // What is shown must be durable, and all that the log holds is about to be shown.
-        self.log.sync()?;
-        let loaded = load(&self.log);
-        let mut served = self.served_mut();
-        match loaded {
-            Ok((replay, report)) => {
-                *served = Served::Loaded(Box::new(replay));
-                order.clear();
-                Ok(report)
-            }
-            Err(error) => {
-                *served = Served::Failed { kind: error.kind(), why: error.to_string() };
-                Err(error)
-            }
-        }
-    }
-
-    fn write_tombstones(
-        &self,
-        mut order: MutexGuard<'_, VecDeque<Unshown>>,
-        durability: Durability,
-        keys: BTreeSet<Vec<u8>>,
-    ) -> Result<usize> {
-        let count = keys.len();
-        let limit = self.log.options().max_message_bytes.min(self.log.options().segment_bytes) as usize;
-        if is_planted(Defect::ForgetDeletion) {
-            return Ok(count);
-        }
-        let mut last_offset = None;
-        let mut batch = Vec::new();
-        let mut bytes = BATCH_OVERHEAD_BYTES;
-        for key in keys {
-            bytes += key.len() + RECORD_OVERHEAD_BYTES;
-            if bytes > limit && !batch.is_empty() {
-                last_offset = Some(self.append(&mut order, std::mem::take(&mut batch))?);
-                bytes = BATCH_OVERHEAD_BYTES + key.len() + RECORD_OVERHEAD_BYTES;
-            }
-            batch.push(Record::tombstone(key));
-        }
-        if !batch.is_empty() {
-            last_offset = Some(self.append(&mut order, batch)?);
-        }
-        drop(order);
-        last_offset.map_or(Ok(()), |last_offset| self.finish(durability, last_offset))?;
-        Ok(count)
-    }
-
-    fn append(&self, order: &mut VecDeque<Unshown>, records: Vec<Record>) -> Result<u64> {
-        let placed = self.log.append(&records, Durability::Buffered)?;
-        order.push_back(Unshown { base_offset: placed.base_offset, last_offset: placed.last_offset, records });
-        Ok(placed.last_offset)
-    }
-
-    /// Waits for the acknowledgement that is due, then shows everything up to `last_offset`.
-    fn finish(&self, durability: Durability, last_offset: u64) -> Result<()> {
+    /// Waits until what was written up to `last_offset` may be shown, and shows it, with everything before it.
+    pub(super) fn finish(&self, until: Until, last_offset: u64) -> Result<()> {
         let early = is_planted(Defect::ShowCommitBeforeSync);
-        if durability == Durability::Synced && !early {
-            self.log.sync()?;
+        if !early && let Err(error) = self.wait(until) {
+            if error.kind() != ErrorKind::TimedOut {
+                self.fail(&error);
+            }
+            return Err(error);
         }
         let mut order = self.order();
-        let mut served = self.served_mut();
-        while let Some(next) = order.pop_front_if(|next| next.last_offset <= last_offset) {
-            // A load that failed meanwhile has more to say than one commit.
-            let Served::Loaded(replay) = &mut *served else { continue };
-            for (offset, record) in (next.base_offset..).zip(&next.records) {
-                // invariant: these bytes were made by the encoders of this crate.
-                replay.record(Origin::Plain, offset, record.key.as_deref(), record.value.as_deref()).expect("reads what it writes");
-            }
-        }
+        order.unsynced = match until {
+            Until::Written => order.unsynced.max(Some(last_offset)),
+            _ => order.unsynced.filter(|unsynced| *unsynced > last_offset),
+        };
+        self.show(&mut order, last_offset);
+        drop(order);
+        self.answers.give();
         if early {
-            drop((order, served));
-            self.log.sync()?;
+            self.wait(until)?;
         }
         Ok(())
     }
 
-    fn replay<T>(&self, reading: impl FnOnce(&Replay) -> T) -> Result<T> {
-        match &*self.served() {
-            Served::Loaded(replay) => Ok(reading(replay)),
-            Served::Failed { kind, why } => {
-                let detail = format!("loading them failed, and an old answer could be wrong: {why}");
-                Err(Error::new(*kind, "serve committed offsets from", detail).at(self.log.path()))
+    /// Syncs and shows everything that is written.
+    pub(super) fn flush(&self) -> Result<()> {
+        let order = self.order();
+        let Some(last_offset) = order.unshown.back().map(|last| last.last_offset).max(order.unsynced) else { return Ok(()) };
+        drop(order);
+        self.finish(Until::Synced(None), last_offset)
+    }
+
+    fn wait(&self, until: Until) -> Result<()> {
+        match until {
+            Until::Written | Until::Queued => Ok(()),
+            Until::Synced(None) => self.log.sync(),
+            Until::Synced(Some(at_most)) => self.log.sync_within(at_most),
+        }
+    }
+
+    fn show(&self, order: &mut Order, last_offset: u64) {
+        let mut served = self.served_mut();
+        while let Some(next) = order.unshown.pop_front_if(|next| next.last_offset <= last_offset) {
+            // A load that failed meanwhile has more to say than one commit.
+            if let Served::Loaded(replay) = &mut *served {
+                next.show(replay);
+            }
+            if let Some(promise) = next.promise {
+                self.answers.push(promise, Ok(()));
             }
         }
     }
 
-    fn order(&self) -> MutexGuard<'_, VecDeque<Unshown>> {
+    /// Tells those who wait that it is not known what became of their writes.
+    fn fail(&self, cause: &Error) {
+        let unshown = std::mem::take(&mut self.order().unshown);
+        for promise in unshown.into_iter().filter_map(|unshown| unshown.promise) {
+            let detail = format!("it may show after the next load: {cause}");
+            self.answers.push(promise, Err(Error::new(cause.kind(), "make durable what was committed to", detail).at(self.log.path())));
+        }
+        self.answers.give();
+    }
+
+    pub(super) fn order(&self) -> MutexGuard<'_, Order> {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn served(&self) -> RwLockReadGuard<'_, Served> {
+    pub(super) fn served(&self) -> RwLockReadGuard<'_, Served> {
         self.served.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn served_mut(&self) -> RwLockWriteGuard<'_, Served> {
+    pub(super) fn served_mut(&self) -> RwLockWriteGuard<'_, Served> {
         self.served.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What waits to be shown is shown by other means, and durable.
+    pub(super) fn answer_all(&self, order: &mut Order) {
+        order.unsynced = None;
+        order.unshown.drain(..).filter_map(|unshown| unshown.promise).for_each(|promise| self.answers.push(promise, Ok(())));
+    }
+
+    /// Tells those who wait for what was written that its partition is not served here any more.
+    pub(super) fn abandon(&self, order: &mut Order) {
+        for promise in order.unshown.drain(..).filter_map(|unshown| unshown.promise) {
+            let detail = "it was resigned before the commit was known to be durable: it may be there or not";
+            self.answers.push(promise, Err(Error::new(ErrorKind::NotLeader, "commit to", detail).at(self.log.path())));
+        }
+    }
+
+    pub(super) fn give_answers(&self) {
+        self.answers.give();
     }
 }
 
-/// As written. `None` for names that no record can hold, and so none does.
-fn encoded(key: &OffsetKey<'_>) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    key.encode(&mut bytes).then_some(bytes)
+impl Drive for Shard {
+    fn drive(&self) {
+        // Whoever waits learns of a failure by the answer.
+        let _ = self.flush();
+    }
 }
 
-fn unshown_keys(order: &VecDeque<Unshown>) -> BTreeSet<&[u8]> {
-    order.iter().flat_map(|unshown| &unshown.records).filter_map(|record| record.key.as_deref()).collect()
+impl Order {
+    /// Whether something waits to be shown.
+    pub(super) fn waits(&self) -> bool {
+        !self.unshown.is_empty()
+    }
+
+    /// The keys of what waits to be shown.
+    pub(super) fn unshown_keys(&self) -> BTreeSet<&[u8]> {
+        let records = self.unshown.iter().filter_map(|unshown| match &unshown.what {
+            Written::Records(_, records) => Some(records),
+            Written::Marker(..) => None,
+        });
+        records.flatten().filter_map(|record| record.key.as_deref()).collect()
+    }
+
+    /// Whether what waits to be shown leaves `producer_id` with an open transaction; `None` if it says nothing of it.
+    pub(super) fn opens_transaction(&self, producer_id: i64) -> Option<bool> {
+        self.unshown.iter().rev().find_map(|unshown| match &unshown.what {
+            Written::Records(Origin::Transaction { producer_id: id }, _) if *id == producer_id => Some(true),
+            Written::Marker(producer, _) if producer.id == producer_id => Some(false),
+            _ => None,
+        })
+    }
 }
 
-#[cfg(test)]
-mod tests;
+impl Unshown {
+    fn show(&self, replay: &mut Replay) {
+        match &self.what {
+            Written::Marker(producer, outcome) => replay.marker(producer.id, *outcome),
+            Written::Records(origin, records) => {
+                for (offset, record) in (self.base_offset..).zip(records) {
+                    // invariant: these bytes were made by the encoders of this crate.
+                    replay.record(*origin, offset, record.key.as_deref(), record.value.as_deref()).expect("reads what it writes");
+                }
+            }
+        }
+    }
+}

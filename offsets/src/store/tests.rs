@@ -1,14 +1,20 @@
+mod commits;
+mod expiring;
 mod gate;
+mod leading;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use keeplog_engine::record::{BatchSpec, BatchWriter, TxnResult};
+use keeplog_engine::record::{BatchSpec, BatchWriter, Record, TxnResult};
 use keeplog_engine::storage::{MemoryStorage, RealStorage, Storage};
 use keeplog_engine::{DataDir, Durability, ErrorKind, LogOptions, TopicPartition, TransactionEnd};
 use keeplog_fixtures::{Set, copy_dir, unpack};
 
 use super::*;
+use crate::pending::Pending;
+use crate::record::{OffsetKey, OffsetValue};
+use crate::replay::Outcome;
 use gate::{GatedStorage, Syncs};
 
 const NOW: i64 = 1_760_000_000_000;
@@ -103,7 +109,7 @@ fn a_commit_with_one_bad_entry_changes_nothing() {
         (("t", -1, at(1)), "partition -1"),
         (("t", 1, at(1 << 63)), "2^63"),
         (("t", 1, at(1).leader_epoch(-1)), "leader epoch"),
-        (("t", 1, at(1).metadata("x".repeat(4097))), "4097"),
+        (("t", 1, at(1).commit_timestamp_ms(-1)), "timestamp"),
     ] {
         let error = store.commit("g", &[good.clone(), bad]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
@@ -192,7 +198,7 @@ fn after_a_failed_sync_nothing_is_shown_and_nothing_more_is_taken() {
 fn a_buffered_store_waits_for_no_sync() {
     let storage = Arc::new(GatedStorage::new(disk()));
     let logs = logs(Arc::clone(&storage) as Arc<dyn Storage>, Path::new(DATA), 1, &LogOptions::new());
-    let store = OffsetStore::open(logs, CommitOptions::new().durability(Durability::Buffered)).unwrap();
+    let store = OffsetStore::open(logs, CommitOptions::new().offsets_commit_required_acks(RequiredAcks::Written)).unwrap();
     store.commit("g", &[("t", 0, at(1))]).unwrap(); // the first append of a log syncs files of its own
     storage.set(Syncs::Fail);
     store.commit("g", &[("t", 0, at(2))]).unwrap();

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::cache::CommittedOffset;
 
-/// What a group commits for one partition.
+/// What a group commits for one partition, and what a fetch answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OffsetAndMetadata {
     /// The offset to read next.
     pub offset: u64,
@@ -14,6 +15,10 @@ pub struct OffsetAndMetadata {
     pub leader_epoch: Option<i32>,
     /// Whatever the group wants to remember.
     pub metadata: Arc<str>,
+    /// Id of the topic, where it is known: one made anew under an old name has another.
+    pub topic_id: Option<[u8; 16]>,
+    /// When it is to count as committed, ms since the Unix epoch; `None` is now. A fetch leaves it out.
+    pub commit_timestamp_ms: Option<i64>,
 }
 
 impl OffsetAndMetadata {
@@ -36,12 +41,56 @@ impl OffsetAndMetadata {
         self.leader_epoch = Some(leader_epoch);
         self
     }
+
+    /// Sets the id of the topic.
+    #[must_use]
+    pub fn topic_id(mut self, topic_id: [u8; 16]) -> Self {
+        self.topic_id = Some(topic_id);
+        self
+    }
+
+    /// Sets when it counts as committed, in ms since the Unix epoch: for what was committed elsewhere.
+    #[must_use]
+    pub fn commit_timestamp_ms(mut self, timestamp_ms: i64) -> Self {
+        self.commit_timestamp_ms = Some(timestamp_ms);
+        self
+    }
 }
 
 impl From<CommittedOffset> for OffsetAndMetadata {
     fn from(committed: CommittedOffset) -> Self {
-        Self { offset: committed.offset, leader_epoch: committed.leader_epoch, metadata: committed.metadata }
+        let CommittedOffset { offset, leader_epoch, metadata, .. } = committed;
+        Self { offset, leader_epoch, metadata, topic_id: None, commit_timestamp_ms: None }
     }
+}
+
+/// An entry of a commit that was refused, while the others of the call were committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Its metadata is longer than `offset_metadata_max_bytes` allows.
+    #[error("the metadata has {units} UTF-16 units, offset_metadata_max_bytes allows {limit}")]
+    MetadataTooLarge {
+        /// Its length.
+        units: usize,
+        /// The longest that is taken.
+        limit: usize,
+    },
+}
+
+/// A commit for the partition waits for the end of its transaction: what is committed may change at any moment, so whoever
+/// must not read anything twice asks again later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a transactional commit for it is open: ask again")]
+pub struct Unstable;
+
+/// Whose transaction a commit belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Producer {
+    /// Its id, not negative.
+    pub id: i64,
+    /// Its epoch: of two with one id, the one with the lower epoch is refused.
+    pub epoch: i16,
 }
 
 /// One committed offset with all that it belongs to. Displayed as `group topic partition offset leader_epoch metadata`

@@ -118,7 +118,7 @@ pub(crate) fn store_options(cleaner: bool) -> StoreOptions {
 }
 
 pub(crate) fn commit_options() -> CommitOptions {
-    CommitOptions::new().durability(Durability::Synced)
+    CommitOptions::new().offsets_commit_required_acks(RequiredAcks::Synced)
 }
 
 /// The partitions of the topic, opened or made.

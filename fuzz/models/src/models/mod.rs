@@ -2,6 +2,7 @@
 
 mod append_roll;
 mod close;
+mod commits;
 mod group_commit;
 mod offsets;
 mod pass_threads;
@@ -32,6 +33,10 @@ pub const ALL: &[Model] = &[
     offsets::DELETE,
     offsets::FAILING,
     offsets::HANGING,
+    commits::ANSWERS,
+    commits::FAILING,
+    commits::LEADERS,
+    commits::EXPIRY,
     store::MODEL,
     stale_reader::DELETED,
     stale_reader::REOPENED,

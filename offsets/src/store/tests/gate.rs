@@ -40,6 +40,11 @@ impl GatedStorage {
         Self { inner, gate: Arc::new(Gate { syncs: Mutex::new((Syncs::Pass, 0)), changed: Condvar::new() }) }
     }
 
+    /// What lies beneath.
+    pub(super) fn disk(&self) -> &MemoryStorage {
+        &self.inner
+    }
+
     pub(super) fn set(&self, syncs: Syncs) {
         *self.gate.syncs.lock().unwrap() = (syncs, 0);
         self.gate.changed.notify_all();

@@ -1,105 +1,25 @@
 //! Committed offsets on a store of their own.
 
+mod background;
+mod manager;
+mod options;
+
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
 use keeplog_engine::storage::{RealStorage, Storage};
-use keeplog_engine::{Durability, Error, LogOptions, Result};
-use keeplog_offsets::CommitOptions;
+use keeplog_engine::{Error, Result};
+use keeplog_offsets::Lead;
 
-use crate::{Store, StoreOptions};
+pub use self::options::OffsetOptions;
+use self::background::Background;
+use crate::Store;
 
 /// The topic that holds committed offsets.
 pub const CONSUMER_OFFSETS: &str = "__consumer_offsets";
 /// The topic that holds the state of transactions.
 pub const TRANSACTION_STATE: &str = "__transaction_state";
-
-/// Partitions of a new store where none are asked for. A broker makes 50, to spread them over a cluster; within one
-/// process fewer of them share more of their syncs.
-const NUM_PARTITIONS: u32 = 4;
-/// A broker makes segments of 100 MiB. Smaller ones are cleaned sooner and leave less to load.
-const SEGMENT_BYTES: u32 = 10 << 20;
-/// `min.cleanable.dirty.ratio` by default.
-const DIRTY_RATIO: f64 = 0.3;
-
-/// Settings of an [`OffsetStore`]. Methods set one value each and return the options.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct OffsetOptions {
-    /// `offsets.topic.num.partitions`: partitions of a new store; default 4. An existing store keeps its number, since
-    /// another one would look for every group in the wrong place; asking for another one is an error.
-    pub offsets_topic_num_partitions: Option<u32>,
-    /// Settings of the logs: by default `offsets.topic.segment.bytes` is 10 MiB, and `min.cleanable.dirty.ratio` 0.3, so that
-    /// the files, a pass's outputs among them, stay within three times what is live.
-    pub log: LogOptions,
-    /// How commits are made.
-    pub commit: CommitOptions,
-    /// Settings of the store beneath, such as the cleaner's. For the logs of `__consumer_offsets`, [`log`](#structfield.log)
-    /// counts in place of those here.
-    pub store: StoreOptions,
-}
-
-impl Default for OffsetOptions {
-    fn default() -> Self {
-        Self {
-            offsets_topic_num_partitions: None,
-            log: LogOptions::new().segment_bytes(SEGMENT_BYTES).min_cleanable_dirty_ratio(DIRTY_RATIO),
-            commit: CommitOptions::new(),
-            store: StoreOptions::new(),
-        }
-    }
-}
-
-impl OffsetOptions {
-    /// The defaults.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets [`OffsetOptions::offsets_topic_num_partitions`](#structfield.offsets_topic_num_partitions).
-    #[must_use]
-    pub fn offsets_topic_num_partitions(mut self, partitions: u32) -> Self {
-        self.offsets_topic_num_partitions = Some(partitions);
-        self
-    }
-
-    /// Sets `offsets.topic.segment.bytes`: 10 MiB by default.
-    #[must_use]
-    pub fn offsets_topic_segment_bytes(mut self, bytes: u32) -> Self {
-        self.log = self.log.segment_bytes(bytes);
-        self
-    }
-
-    /// Sets the settings of the logs.
-    #[must_use]
-    pub fn log(mut self, options: LogOptions) -> Self {
-        self.log = options;
-        self
-    }
-
-    /// Sets how commits are made.
-    #[must_use]
-    pub fn commit(mut self, options: CommitOptions) -> Self {
-        self.commit = options;
-        self
-    }
-
-    /// Sets when a commit is acknowledged: once it is on stable storage, by default.
-    #[must_use]
-    pub fn durability(mut self, durability: Durability) -> Self {
-        self.commit = self.commit.durability(durability);
-        self
-    }
-
-    /// Sets the settings of the store beneath; those of its own logs are [`OffsetOptions::log`](#structfield.log).
-    #[must_use]
-    pub fn store(mut self, store: StoreOptions) -> Self {
-        self.store = store;
-        self
-    }
-}
 
 /// Committed offsets of consumer groups, in `__consumer_offsets-0` to `-N` of a directory: a [`Store`] with its
 /// background cleaner, and the cache over it.
@@ -109,6 +29,8 @@ impl OffsetOptions {
 #[derive(Clone, Debug)]
 pub struct OffsetStore {
     offsets: keeplog_offsets::OffsetStore,
+    // Ends before the store beneath is closed, with what it still has to sync.
+    background: Arc<Background>,
     store: Store,
 }
 
@@ -124,12 +46,18 @@ impl OffsetStore {
 
     /// As [`OffsetStore::open`], over any storage.
     pub fn open_with(storage: Arc<dyn Storage>, path: &Path, options: OffsetOptions) -> Result<Self> {
-        let OffsetOptions { offsets_topic_num_partitions, log, commit, store } = options;
+        let OffsetOptions { offsets_topic_num_partitions, log, commit, lead_all, offsets_retention_check_interval, store } = options;
+        let has_threads = store.background_thread;
         let store = Store::open_with(storage, path, store.topic(CONSUMER_OFFSETS, log))?;
         let partitions = count_partitions(&store, offsets_topic_num_partitions)?;
         let logs = (0..partitions).map(|p| store.log(CONSUMER_OFFSETS, p)).collect::<Result<Vec<_>>>()?;
-        let offsets = keeplog_offsets::OffsetStore::open(logs, commit)?;
-        Ok(Self { offsets, store })
+        let open = if lead_all { keeplog_offsets::OffsetStore::open } else { keeplog_offsets::OffsetStore::open_unled };
+        let offsets = open(logs, commit)?;
+        let background = Arc::new(Background::new(offsets.clone(), offsets_retention_check_interval));
+        if has_threads {
+            background.start()?;
+        }
+        Ok(Self { offsets, background, store })
     }
 
     /// The store beneath: its logs, its cleaner.
@@ -138,10 +66,29 @@ impl OffsetStore {
         &self.store
     }
 
-    /// Closes the store. Commits and deletions through other handles fail with `Closed` from then on; what the cache
-    /// holds can still be fetched.
+    /// Begins to lead a partition, as of leader epoch `epoch`, and loads it in the background: see
+    /// [`keeplog_offsets::OffsetStore::lead`]. Several are loaded at a time, the largest first.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a partition that there is not.
+    pub fn lead(&self, partition: u32, epoch: i32) -> Result<Lead> {
+        let lead = self.offsets.lead(partition, epoch)?;
+        if lead == Lead::Loads {
+            self.background.load();
+        }
+        Ok(lead)
+    }
+
+    /// Changes how often offsets are looked for that have expired.
+    pub fn set_retention_check_interval(&self, interval: std::time::Duration) {
+        self.background.set_check_interval(interval);
+    }
+
+    /// Closes the store, after everything that was committed is on stable storage and answered. Commits and deletions through other
+    /// handles fail with `Closed` from then on; what the cache holds can still be fetched.
     pub fn close(&self) -> Result<()> {
-        self.store.close()
+        let flushed = self.background.stop();
+        self.store.close().and(flushed)
     }
 }
 
@@ -164,9 +111,9 @@ fn count_partitions(store: &Store, asked: Option<u32>) -> Result<u32> {
     let present: Vec<u32> = logs.iter().map(|log| log.topic_partition().partition()).collect();
     // A first open that was interrupted has made some of them: nothing was ever looked for in another place.
     let unused = logs.iter().all(|log| log.end_offset() == 0 && !log.data_dir().directory_was_clean());
-    let Some(count) = present.iter().max().map(|&highest| highest + 1).filter(|count| !unused || asked.unwrap_or(NUM_PARTITIONS) < *count)
+    let Some(count) = present.iter().max().map(|&highest| highest + 1).filter(|count| !unused || asked.unwrap_or(options::NUM_PARTITIONS) < *count)
     else {
-        let partitions = asked.unwrap_or(NUM_PARTITIONS);
+        let partitions = asked.unwrap_or(options::NUM_PARTITIONS);
         return if partitions == 0 {
             Err(Error::invalid(OP, "offsets_topic_num_partitions must be at least 1").at(store.path()))
         } else {
