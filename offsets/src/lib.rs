@@ -18,6 +18,8 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+pub mod expiry;
+pub mod groups;
 mod partition;
 pub mod record;
 mod replay;

@@ -6,7 +6,8 @@
 //! - a tombstone, in a transaction or not, removes what is committed and whatever waits for the same place;
 //! - a negative offset is what clients take for "nothing committed", and so it is held here.
 //!
-//! Records of the groups themselves carry no offsets and are passed over; so are types of the future, counted.
+//! Records of the groups themselves carry no offsets and go to their [registry](Groups), whatever is in them; types of
+//! the future are passed over, and counted.
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use hashbrown::{Equivalent, HashMap};
 use thiserror::Error;
 
 use crate::cache::{Commit, CommittedOffset, OffsetCache};
+use crate::groups::Groups;
 use crate::record::{DecodeError, InternalTopic, OffsetKey, OffsetValue, version_of};
 
 /// The kind of batch that a record is from.
@@ -84,6 +86,7 @@ impl std::fmt::Display for RecordPart {
 #[derive(Debug, Default)]
 pub struct Replay {
     cache: OffsetCache,
+    groups: Groups,
     /// What waits for each place, at most once for a producer.
     pending: HashMap<PendingKey, Vec<Pending>>,
     /// The places that each producer's open transaction has commits for. Some may be in vain: a tombstone has
@@ -105,6 +108,12 @@ impl Replay {
         &self.cache
     }
 
+    /// The groups so far, by their own records.
+    #[must_use]
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
     /// What was met so far.
     #[must_use]
     pub fn counts(&self) -> ReplayCounts {
@@ -123,6 +132,11 @@ impl Replay {
         self.pending.contains_key(key)
     }
 
+    /// All places that commits wait for.
+    pub fn pending_places(&self) -> impl Iterator<Item = OffsetKey<'_>> {
+        self.pending.keys().map(PendingKey::as_key)
+    }
+
     /// The places of `group` that commits wait for.
     pub fn pending_of<'a>(&'a self, group: &'a str) -> impl Iterator<Item = OffsetKey<'a>> {
         self.pending.keys().map(PendingKey::as_key).filter(move |key| key.group == group)
@@ -137,6 +151,8 @@ impl Replay {
             let known = InternalTopic::ConsumerOffsets.knows(version_of(key).map_err(in_key)?);
             self.counts.records += 1;
             self.counts.unknown_types += u64::from(!known);
+            // A group that cannot be read is no reason not to serve the others: the registry counts it.
+            let _ = self.groups.record(offset, key, value);
             return Ok(());
         };
         match value {
