@@ -1,9 +1,15 @@
 //! The command line as written. Nothing here looks at the world: each command turns its arguments into a plan.
 
+mod offsets;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::offsets::{
+    ExportFormat, GroupFilter, GroupStateArg, GroupTypeArg, Groups, GroupsDelete, GroupsDescribe, GroupsList, Offsets, OffsetsDelete,
+    OffsetsExport, OffsetsGet, OffsetsImport, OffsetsList, OffsetsSet, Position, Scope, Selection, Write,
+};
 use crate::door::cleaner::CleanOptions;
 
 /// Look into, check, mend and compact Kafka partition directories, with no broker running.
@@ -20,9 +26,10 @@ Examples:
   keeplog dump --json orders-0 | jq .records[].k  every batch and record
   keeplog explain orders-0                        what would a pass do, and why?
   keeplog offsets list /var/lib/kafka/data        what is committed, by group
+  keeplog groups describe /var/lib/kafka/data     who reads what, and how far behind
 
-inspect, explain, dump, verify and offsets only read, and take no lock. recover and compact write: stop the broker first, and \
-work on a copy if you have no other.
+inspect, explain, dump, verify and the lists of offsets and groups only read, and take no lock. recover, compact and what changes \
+offsets or groups write: stop the broker first, and work on a copy if you have no other.
 
 Exit status:
   0  fine
@@ -44,6 +51,8 @@ pub(crate) enum Command {
     Explain(Explain),
     #[command(subcommand)]
     Offsets(Offsets),
+    #[command(subcommand)]
+    Groups(Groups),
     #[command(subcommand)]
     Bench(Bench),
 }
@@ -331,60 +340,6 @@ fn load_factor(text: &str) -> Result<f64, String> {
         Ok(_) => Err("must be above 0 and at most 1".to_owned()),
         Err(e) => Err(e.to_string()),
     }
-}
-
-/// Show committed offsets, from the partitions of __consumer_offsets.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Offsets {
-    List(OffsetsList),
-    Get(OffsetsGet),
-}
-
-/// List what every group has committed.
-///
-/// Loads the logs as a broker's coordinator does: the newest commit of each group and partition counts, transactional
-/// commits once their transaction committed, and deleted ones are gone.
-#[derive(Debug, Args)]
-#[command(after_long_help = "\
-Examples:
-  keeplog offsets list /var/lib/kafka/data            a table
-  keeplog offsets list --tsv /var/lib/kafka/data      tab-separated, without the times
-  keeplog offsets list --json __consumer_offsets-7    one JSON object per committed offset
-
-With --tsv, a field with control characters has them, and its backslashes, escaped (\\t, \\n, \\\\). Only reads.")]
-pub(crate) struct OffsetsList {
-    /// A partition of __consumer_offsets, or the data directory that holds them.
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
-    /// Print tab-separated columns under a header line.
-    #[arg(long, conflicts_with = "json")]
-    pub(crate) tsv: bool,
-    /// Print JSON, one object per committed offset and line.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Show what one group has committed.
-#[derive(Debug, Args)]
-#[command(after_long_help = "\
-Examples:
-  keeplog offsets get /var/lib/kafka/data billing
-  keeplog offsets get --json __consumer_offsets-7 billing
-
-Only reads. A group that has committed nothing gives an empty answer, which is no error.")]
-pub(crate) struct OffsetsGet {
-    /// A partition of __consumer_offsets, or the data directory that holds them.
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
-    /// Group id.
-    #[arg(value_name = "GROUP")]
-    pub(crate) group: String,
-    /// Print tab-separated columns under a header line.
-    #[arg(long, conflicts_with = "json")]
-    pub(crate) tsv: bool,
-    /// Print JSON, one object per committed offset and line.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// Measure what this machine does, on data made for it.

@@ -22,6 +22,12 @@ pub(crate) mod explain {
     pub(crate) use keeplog::inspect::schedule::{CheckpointFault, Rules};
 }
 
+/// Who is in the groups.
+pub(crate) mod groups {
+    pub(crate) use keeplog::inspect::offsets::expiry::Subscription;
+    pub(crate) use keeplog::inspect::offsets::groups::{AssignedPartitions, GroupDescription, GroupKind, GroupState, MemberDescription};
+}
+
 /// Folding a log of commits into what is committed.
 pub(crate) mod replay {
     pub(crate) use keeplog::inspect::offsets::{Origin, Outcome, Replay};

@@ -3,8 +3,11 @@
 
 mod args;
 mod commands;
+mod csv;
 mod door;
+mod ends;
 mod failure;
+mod glob;
 mod key_shares;
 mod metered;
 mod opened;
@@ -16,6 +19,7 @@ mod progress;
 mod shadow;
 mod survey;
 mod target;
+mod when;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Opening a log for a pass: only one that is sound, or that recovery makes sound by cutting a torn tail.
+//! Opening a log to change it: only one that is sound, or that recovery makes sound by cutting a torn tail.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -43,9 +43,8 @@ pub(crate) fn open_sound(
 }
 
 fn refused(partition: &OwnedPartition) -> Failure {
-    let what = format!("could not compact {}: it is damaged, or something is missing; its records were left as they are", partition.name);
-    Failure::damaged(what)
-        .advise("keeplog recover mends what can be mended, and says what is left (first with --dry-run); then compact again")
+    let what = format!("could not work on {}: it is damaged, or something is missing; its records were left as they are", partition.name);
+    Failure::damaged(what).advise("keeplog recover mends what can be mended, and says what is left (first with --dry-run); then try again")
 }
 
 /// A log that was not closed in order is recovered first; what that costs, or would cost, is worth a word.

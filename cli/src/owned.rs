@@ -50,6 +50,11 @@ impl OwnedTarget {
         Ok(Self { data_dir, target, storage })
     }
 
+    /// Leaves only the live partitions of `topic`, as [`Target::retain_topic`] does.
+    pub(crate) fn retain_topic(&mut self, topic: &str, path: &Path) -> Result<(), Failure> {
+        self.target.retain_topic(topic, path)
+    }
+
     /// Whether a data directory was named, and not one of its partitions.
     pub(crate) fn is_whole_dir(&self) -> bool {
         self.target.whole_dir

@@ -35,7 +35,7 @@ fn number_in(directory: &str, topic: &str) -> Option<u32> {
 }
 
 /// The partition directories that a command is to work on.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// The data directory around them, with checkpoint files and lock, if there is one.
     pub(crate) data_dir: Option<PathBuf>,

@@ -5,6 +5,7 @@ mod compact;
 mod demo;
 mod dump;
 mod explain;
+mod groups;
 mod inspect;
 mod offsets;
 mod recover;
@@ -22,7 +23,8 @@ pub(crate) fn run(command: Command, storage: &Arc<dyn Storage>) -> Result<Status
     match command {
         Command::Dump(args) => dump::run(&args, &**storage),
         Command::Inspect(args) => inspect::run(&args, &**storage),
-        Command::Offsets(command) => offsets::run(command, &**storage),
+        Command::Offsets(command) => offsets::run(command, storage),
+        Command::Groups(command) => groups::run(command, storage),
         Command::Bench(command) => bench::run(&command, storage),
         Command::Demo(args) => demo::run(&args, storage),
         Command::Compact(args) => compact::run(&args, storage),

@@ -3,10 +3,12 @@
 
 mod bad_input;
 mod bench;
+mod change_offsets;
 mod compact;
 mod demo;
 mod dump;
 mod explain;
+mod groups;
 mod harness;
 mod inspect;
 mod mangled;

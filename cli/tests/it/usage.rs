@@ -22,7 +22,25 @@ fn help_and_version_are_no_errors() {
 fn the_help_of_every_command_gives_examples() {
     let all = keeplog(["--help"]);
     assert!(all.stdout.contains("Examples:") && all.stdout.contains("Exit status:"), "{}", all.stdout);
-    for name in ["demo", "inspect", "dump", "verify", "recover", "compact", "explain", "offsets list", "offsets get", "bench clean"] {
+    for name in [
+        "demo",
+        "inspect",
+        "dump",
+        "verify",
+        "recover",
+        "compact",
+        "explain",
+        "offsets list",
+        "offsets get",
+        "offsets export",
+        "offsets set",
+        "offsets delete",
+        "offsets import",
+        "groups list",
+        "groups describe",
+        "groups delete",
+        "bench clean",
+    ] {
         let words: Vec<&str> = name.split(' ').collect();
         assert!(all.stdout.contains(&format!("\n  {}", words[0])), "{name} is not in {}", all.stdout);
         let run = keeplog(words.into_iter().chain(["--help"]));
@@ -42,6 +60,17 @@ fn wrong_usage_could_not_run() {
         &["dump", "--decode", "x", "a"],
         &["offsets"],
         &["offsets", "get", "a"],
+        &["offsets", "set", "a"],
+        &["offsets", "set", "--group", "g", "--topic", "t", "a"],
+        &["offsets", "set", "--group", "g", "--topic", "t", "--to-latest", "--to-offset", "1", "a"],
+        &["offsets", "set", "--group", "g", "--topic", "t:x", "--to-latest", "a"],
+        &["offsets", "set", "--group", "g", "--topic", "../t", "--to-latest", "a"],
+        &["offsets", "set", "--group", "g", "--topic", "t", "--to-datetime", "noon", "a"],
+        &["offsets", "set", "--group", "g", "--topic", "t", "--by-duration", "1h", "a"],
+        &["offsets", "delete", "--group", "g", "a"],
+        &["offsets", "import", "a"],
+        &["groups"],
+        &["groups", "list", "--state", "sleepy", "a"],
         &["demo", "--records", "0"],
         &["bench"],
         &["bench", "clean", "--keys", "0"],

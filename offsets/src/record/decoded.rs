@@ -201,6 +201,12 @@ impl Serialize for DecodedValue {
     }
 }
 
+/// The fields of the value of a record of `__consumer_offsets` whose key has this type.
+pub(crate) fn decode_value(key_type: i16, value: &[u8]) -> Result<Struct, DecodeError> {
+    let schema = OFFSETS.iter().find(|schema| schema.key_type == key_type).ok_or(DecodeError::UnknownType { key_type })?;
+    Versioned::decode(schema.value, value).map(|decoded| decoded.data)
+}
+
 fn serialize_raw<S: Serializer>(serializer: S, bytes: &[u8], reason: impl Into<Option<DecodeError>>) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(None)?;
     map.serialize_entry("raw", &hex(bytes))?;

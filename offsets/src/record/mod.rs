@@ -6,13 +6,17 @@
 mod commit;
 mod decoded;
 mod error;
+mod group;
 mod schema;
 mod tree;
 mod wire;
 
 pub use commit::{OFFSET_KEY_V0, OFFSET_KEY_V1, OffsetKey, OffsetValue};
+pub(crate) use decoded::decode_value;
 pub use decoded::{DecodedKey, DecodedRecord, DecodedValue, InternalTopic, RecordType};
 pub use error::DecodeError;
+pub use group::{GROUP_METADATA_KEY, GroupKey, GroupMember, GroupMetadata, assigned_partitions, subscribed_topics};
+pub(crate) use tree::uuid_text;
 pub use tree::{Struct, Value, Versioned};
 
 /// The version that every key and value starts with; a key's is its type.

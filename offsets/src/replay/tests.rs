@@ -136,6 +136,9 @@ fn what_is_not_known_is_passed_over_and_counted() {
     let mut replay = Replay::new();
     replay.record(Origin::Plain, 0, Some(&[0, 2, 0, 1, b'g']), Some(&[0xFF])).unwrap();
     assert_eq!(replay.counts(), ReplayCounts { records: 1, ..Default::default() }, "a group's own record, unread");
+    assert_eq!((replay.groups().len(), replay.groups().problems().count()), (1, 1));
+    replay.record(Origin::Plain, 0, Some(&[0, 2, 0, 9, b'g']), None).unwrap();
+    assert_eq!((replay.groups().unreadable_keys(), replay.counts().records), (1, 2), "not even its key is a reason to stop");
     replay.record(Origin::Plain, 1, Some(&[0, 99]), Some(&[])).unwrap();
     replay.record(TXN, 2, Some(&[0xFF, 0xFF]), None).unwrap();
     let mut newer = value_bytes(6);
@@ -143,7 +146,7 @@ fn what_is_not_known_is_passed_over_and_counted() {
     newer.splice(14..16, [1]); // an empty compact string for an empty string
     newer.extend_from_slice(b"more");
     replay.record(Origin::Plain, 3, Some(&key_bytes(&KEY)), Some(&newer)).unwrap();
-    assert_eq!(replay.counts(), ReplayCounts { records: 4, tombstones: 0, unknown_types: 2, newer_values: 1 });
+    assert_eq!(replay.counts(), ReplayCounts { records: 5, tombstones: 0, unknown_types: 2, newer_values: 1 });
     assert_eq!(replay.cache().get(&KEY).unwrap().offset, 6);
 }
 

@@ -1,10 +1,12 @@
 //! Folds a partition of `__consumer_offsets` into what is committed, without opening the log.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::door::check::DECODED_BYTES_MAX;
-use crate::door::check::Inventory;
+use crate::door::check::{DECODED_BYTES_MAX, Inventory};
+use crate::door::groups::GroupDescription;
+use crate::door::offsets_record::OffsetKey;
 use crate::door::record::{ControlType, DecodeError, Decoder};
 use crate::door::replay::{Origin, Outcome, Replay};
 use crate::door::scan::{Entry, EntryScanner, SCAN_BUFFER_BYTES};
@@ -26,6 +28,31 @@ pub(crate) struct Committed {
     pub(crate) metadata: Arc<str>,
     pub(crate) commit_timestamp_ms: i64,
     pub(crate) expire_timestamp_ms: Option<i64>,
+}
+
+/// What one partition, or several, say.
+#[derive(Debug, Default)]
+pub(crate) struct Folded {
+    pub(crate) committed: Vec<Committed>,
+    /// Of groups with records of their own.
+    pub(crate) groups: BTreeMap<String, GroupDescription>,
+    /// Keys of these records, which take a group away when they are written without a value.
+    pub(crate) tombstones: BTreeMap<String, Vec<Vec<u8>>>,
+    /// What waits for the end of a transaction: group, topic and partition.
+    pub(crate) pending: BTreeSet<(String, String, i32)>,
+}
+
+impl Folded {
+    /// Keys of all commits of `group`, those that wait among them.
+    pub(crate) fn keys_of(&self, group: &str) -> BTreeSet<Vec<u8>> {
+        let committed = self.committed.iter().map(|c| OffsetKey { group: &c.group, topic: &c.topic, partition: c.partition });
+        let pending = self.pending.iter().map(|(group, topic, partition)| OffsetKey { group, topic, partition: *partition });
+        let key = |key: OffsetKey<'_>| {
+            let mut bytes = Vec::new();
+            key.encode(&mut bytes).then_some(bytes)
+        };
+        committed.chain(pending).filter(|key| key.group == group).filter_map(key).collect()
+    }
 }
 
 /// Reads one partition.
@@ -102,14 +129,29 @@ impl<'s> Loader<'s> {
         }
     }
 
-    /// What is committed, of all groups or of one.
-    pub(crate) fn finish(self, group: Option<&str>) -> Vec<Committed> {
+    /// Records of groups that cannot be read take nothing else with them.
+    pub(crate) fn warn_of_groups(&self, dir: &Path) -> Status {
+        let groups = self.replay.groups();
+        let mut problems = groups.problems();
+        let first = problems.next().map(|problem| output::name(&problem.to_string()));
+        let values = u64::from(first.is_some()) + problems.count() as u64;
+        if let Some(first) = first {
+            let records = output::counted(values, "record", "records");
+            complain(&format!("{}: {records} of groups cannot be read; the first: {first}", dir.display()));
+        }
+        if groups.unreadable_keys() > 0 {
+            let keys = output::counted(groups.unreadable_keys(), "record has", "records have");
+            complain(&format!("{}: {keys} a key of a group that cannot be read", dir.display()));
+        }
+        if values + groups.unreadable_keys() > 0 { Status::Damage } else { Status::Fine }
+    }
+
+    /// Adds what is committed, and who is in the groups, of those that are wanted.
+    pub(crate) fn finish(self, wanted: &dyn Fn(&str) -> bool, folded: &mut Folded) {
         let cache = self.replay.cache();
-        let groups = cache.groups().filter(|name| group.is_none_or(|wanted| wanted == &***name));
-        let of_group = |group: &Arc<str>| {
-            let group = Arc::clone(group);
-            cache.list_group(&group).into_iter().map(move |listed| Committed {
-                group: Arc::clone(&group),
+        for group in cache.groups().filter(|name| wanted(name)) {
+            folded.committed.extend(cache.list_group(group).into_iter().map(|listed| Committed {
+                group: Arc::clone(group),
                 topic: listed.topic,
                 partition: listed.partition,
                 offset: listed.committed.offset,
@@ -117,9 +159,15 @@ impl<'s> Loader<'s> {
                 metadata: listed.committed.metadata,
                 commit_timestamp_ms: listed.committed.commit_timestamp_ms,
                 expire_timestamp_ms: listed.committed.expire_timestamp_ms,
-            })
-        };
-        groups.flat_map(of_group).collect()
+            }));
+        }
+        let groups = self.replay.groups();
+        for name in groups.names().filter(|name| wanted(name)) {
+            folded.groups.extend(groups.describe(name).map(|described| (name.to_owned(), described)));
+            folded.tombstones.insert(name.to_owned(), groups.tombstones_of(name));
+        }
+        let pending = self.replay.pending_places().filter(|key| wanted(key.group));
+        folded.pending.extend(pending.map(|key| (key.group.to_owned(), key.topic.to_owned(), key.partition)));
     }
 
     fn segment(&mut self, path: &Path, progress: &mut Progress<'_>) -> Result<Status, Error> {
