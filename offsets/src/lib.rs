@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+pub mod load;
 mod partition;
 pub mod record;
 mod replay;

@@ -128,6 +128,21 @@ impl Replay {
         self.pending.keys().map(PendingKey::as_key).filter(move |key| key.group == group)
     }
 
+    /// Has what a load found committed in the whole log, and what it met there.
+    pub(crate) fn resume(&mut self, cache: OffsetCache, counts: ReplayCounts) {
+        (self.cache, self.counts) = (cache, counts);
+    }
+
+    /// Has a commit, `None` for a negative offset, that waits for the end of the producer's transaction.
+    pub(crate) fn resume_pending(&mut self, producer_id: i64, key: &OffsetKey<'_>, record_offset: u64, committed: Option<CommittedOffset>) {
+        self.put_pending(key, Pending { producer_id, record_offset, committed });
+    }
+
+    /// Has an open transaction, whether anything of it still waits or not.
+    pub(crate) fn resume_open(&mut self, producer_id: i64) {
+        self.open.entry(producer_id).or_default();
+    }
+
     /// Takes in the record at `offset`, which must be above all earlier ones. After an error nothing has changed.
     pub fn record(&mut self, origin: Origin, offset: u64, key: Option<&[u8]>, value: Option<&[u8]>) -> Result<(), ReplayError> {
         let in_key = |source| ReplayError { offset, part: RecordPart::Key, source };
@@ -180,6 +195,7 @@ impl Replay {
             metadata: value.metadata,
             commit_timestamp_ms: value.commit_timestamp_ms,
             expire_timestamp_ms: value.expire_timestamp_ms,
+            topic_id: value.topic_id,
             record_offset,
         });
         match (origin, commit) {

@@ -1,6 +1,5 @@
 //! Commit and fetch, over the logs of `__consumer_offsets`.
 
-mod load;
 mod options;
 mod shard;
 mod types;

@@ -14,9 +14,9 @@ use keeplog_engine::record::Record;
 use keeplog_engine::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use keeplog_engine::{Durability, Error, ErrorKind, Log, Result};
 
-use super::load::load;
 use super::types::LoadReport;
 use crate::cache::OffsetCache;
+use crate::load::{load, threads_for};
 use crate::record::OffsetKey;
 use crate::replay::{Origin, Replay};
 
@@ -50,7 +50,7 @@ impl Shard {
     pub(super) fn open(log: Log) -> Result<(Self, LoadReport)> {
         // A process that was killed leaves what it wrote, but not all of it is safe yet; and what is shown must be.
         log.sync()?;
-        let (replay, report) = load(&log)?;
+        let (replay, report) = load(&log, threads_for(&log, None))?;
         Ok((Self { log, order: Mutex::default(), served: RwLock::new(Served::Loaded(Box::new(replay))) }, report))
     }
 
@@ -105,7 +105,7 @@ impl Shard {
         let mut order = self.order();
         // What is shown must be durable, and all that the log holds is about to be shown.
         self.log.sync()?;
-        let loaded = load(&self.log);
+        let loaded = load(&self.log, threads_for(&self.log, None));
         let mut served = self.served_mut();
         match loaded {
             Ok((replay, report)) => {
