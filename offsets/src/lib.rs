@@ -20,6 +20,7 @@
 mod cache;
 pub mod expiry;
 pub mod groups;
+pub mod load;
 mod manager;
 mod partition;
 mod pending;

@@ -50,6 +50,8 @@ pub struct ReplayCounts {
     pub unknown_types: u64,
     /// Commits whose value has a version above the known ones.
     pub newer_values: u64,
+    /// Commits and their tombstones under the key that 0.8.2 wrote.
+    pub old_keys: u64,
 }
 
 /// A record that no coordinator can have written. Loading must not go on past it.
@@ -93,7 +95,6 @@ pub struct Replay {
     /// removed what waited there, though the transaction is still open.
     open: HashMap<i64, Vec<PendingKey>>,
     counts: ReplayCounts,
-    has_v0_keys: bool,
 }
 
 impl Replay {
@@ -119,12 +120,6 @@ impl Replay {
     #[must_use]
     pub fn counts(&self) -> ReplayCounts {
         self.counts
-    }
-
-    /// Whether a commit was met under the key that 0.8.2 wrote.
-    #[must_use]
-    pub fn has_v0_keys(&self) -> bool {
-        self.has_v0_keys
     }
 
     /// Transactions with commits that have not ended.
@@ -155,6 +150,21 @@ impl Replay {
         self.pending_places().filter(move |key| key.group == group)
     }
 
+    /// Has what a load found committed in the whole log, and what it met there.
+    pub(crate) fn resume(&mut self, cache: OffsetCache, counts: ReplayCounts) {
+        (self.cache, self.counts) = (cache, counts);
+    }
+
+    /// Has a commit, `None` for a negative offset, that waits for the end of the producer's transaction.
+    pub(crate) fn resume_pending(&mut self, producer_id: i64, key: &OffsetKey<'_>, record_offset: u64, committed: Option<CommittedOffset>) {
+        self.put_pending(key, Pending { producer_id, record_offset, committed });
+    }
+
+    /// Has an open transaction, whether anything of it still waits or not.
+    pub(crate) fn resume_open(&mut self, producer_id: i64) {
+        self.open.entry(producer_id).or_default();
+    }
+
     /// Takes in the record at `offset`, which must be above all earlier ones. After an error nothing has changed.
     pub fn record(&mut self, origin: Origin, offset: u64, key: Option<&[u8]>, value: Option<&[u8]>) -> Result<(), ReplayError> {
         let in_key = |source| ReplayError { offset, part: RecordPart::Key, source };
@@ -168,7 +178,7 @@ impl Replay {
             let _ = self.groups.record(offset, key, value);
             return Ok(());
         };
-        self.has_v0_keys |= version_of(key) == Ok(OFFSET_KEY_V0);
+        self.counts.old_keys += u64::from(version_of(key) == Ok(OFFSET_KEY_V0));
         match value {
             None => {
                 self.counts.tombstones += 1;
@@ -210,6 +220,7 @@ impl Replay {
             metadata: value.metadata,
             commit_timestamp_ms: value.commit_timestamp_ms,
             expire_timestamp_ms: value.expire_timestamp_ms,
+            topic_id: value.topic_id,
             record_offset,
         });
         match (origin, commit) {

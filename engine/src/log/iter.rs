@@ -82,8 +82,7 @@ impl Batches {
     /// Refuses a batch that goes back: two segments that overlap, or batches that were written twice.
     fn check_rises(&mut self, segment: &Segment, batch: &StoredBatch) -> Result<()> {
         if batch.header.base_offset < self.next_offset {
-            let detail = format!("its offset {} was there before; run `keeplog verify` on its directory", batch.header.base_offset);
-            return Err(Error::corrupt("read", &segment.path(), batch.position, detail).offset_at(self.next_offset));
+            return Err(goes_back(segment, batch.position, batch.header.base_offset, self.next_offset));
         }
         self.next_offset = batch.header.next_offset();
         Ok(())
@@ -154,7 +153,13 @@ impl Iterator for Batches {
     }
 }
 
-fn damage(set: &SegmentSet, segment: &Segment, position: u64, cause: DecodeError) -> Error {
+/// A batch of offsets that were there before.
+pub(super) fn goes_back(segment: &Segment, position: u64, base_offset: u64, expected: u64) -> Error {
+    let detail = format!("its offset {base_offset} was there before; run `keeplog verify` on its directory");
+    Error::corrupt("read", &segment.path(), position, detail).offset_at(expected)
+}
+
+pub(super) fn damage(set: &SegmentSet, segment: &Segment, position: u64, cause: DecodeError) -> Error {
     let detail = format!("{cause}; run `keeplog verify` on its directory");
     let next = set.all().iter().map(|s| s.base_offset()).find(|base| *base > segment.base_offset());
     let error = Error::corrupt("read", &segment.path(), position, detail).resume_at(next);

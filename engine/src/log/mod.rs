@@ -5,6 +5,7 @@
 //! segment set and read up to what is published.
 
 mod append;
+mod chunks;
 mod commit;
 mod iter;
 mod live;
@@ -19,6 +20,7 @@ use std::path::Path;
 
 pub(crate) use append::marker_of;
 pub use append::{Appended, TransactionEnd};
+pub use chunks::{Chunk, ChunkBuffer, Chunks};
 pub use iter::{Batches, Records, StoredBatch};
 pub use retention::RetentionReport;
 pub use rewrite::{OutputSegment, Replaced, Rewrite, SealedOutput};

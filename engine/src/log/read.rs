@@ -41,15 +41,20 @@ impl Log {
     }
 
     fn batches_up_to(&self, offset: u64, limit: u64) -> Result<Batches> {
+        self.check_readable(offset, self.end_offset())?;
+        Batches::new(self.segments(), offset, limit)
+    }
+
+    pub(super) fn check_readable(&self, offset: u64, end: u64) -> Result<()> {
         if self.inner.closed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "read", "the log was closed").at(self.path()));
         }
-        let (start, end) = (self.start_offset(), self.end_offset());
+        let start = self.start_offset();
         if offset < start || offset > end {
             let detail = format!("the log holds offsets {start} to {end}");
             return Err(Error::new(ErrorKind::OutOfRange, "read", detail).at(self.path()).offset_at(offset));
         }
-        Batches::new(self.segments(), offset, limit)
+        Ok(())
     }
 
     /// Offset and timestamp (ms) of the first record whose timestamp is `timestamp_ms` or later.

@@ -1,22 +1,29 @@
 //! The committed offsets of one partition of `__consumer_offsets`, in memory.
 //!
-//! Entries lie in one array, found through a table of (group, topic, partition) and chained by group. The rule for
-//! what stays is that of the log: of two commits for the same place, the one whose record has the larger offset.
+//! The commits of a group for up to 64 neighbouring partitions of a topic are a block: a header with a bit for each
+//! partition, and an array of entries of 24 bytes that hold no key. Names are numbers, and compared as texts whenever one
+//! is looked for. So a commit takes about 30 bytes where groups commit for 20 partitions of a topic or more, and less
+//! than 80 where each block holds but one.
+//!
+//! The rule for what stays is that of the log: of two commits for the same place, the one whose record has the larger
+//! offset.
 
+mod block;
+mod blocks;
+mod compact;
+mod entry;
 mod names;
+mod runs;
 
-use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::{DefaultHashBuilder, HashTable};
-use names::{NameId, Names};
+pub(crate) use block::Place;
+pub(crate) use blocks::Blocks;
+use blocks::Unnamed;
+use entry::Entry;
+pub(crate) use names::{NameId, Names};
 
 use crate::record::OffsetKey;
-
-/// No entry, no name.
-const NONE: u32 = u32::MAX;
-const NO_EPOCH: i32 = -1;
-const NO_TIMESTAMP: i64 = -1;
 
 /// A commit, as the cache is given it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +38,8 @@ pub struct Commit<'a> {
     pub commit_timestamp_ms: i64,
     /// When it goes, ms; `None`, or -1: by the store's retention.
     pub expire_timestamp_ms: Option<i64>,
+    /// Id of the topic, where the writer knew it.
+    pub topic_id: Option<[u8; 16]>,
     /// Offset of the record that says so.
     pub record_offset: u64,
 }
@@ -48,6 +57,8 @@ pub struct CommittedOffset {
     pub commit_timestamp_ms: i64,
     /// When it goes, ms; `None`, or -1: by the store's retention.
     pub expire_timestamp_ms: Option<i64>,
+    /// Id of the topic, where the writer knew it.
+    pub topic_id: Option<[u8; 16]>,
     /// Offset of the record that says so.
     pub record_offset: u64,
 }
@@ -64,237 +75,209 @@ pub struct GroupOffset {
 }
 
 /// Committed offsets by group, topic and partition. Names are compared exactly.
+#[derive(Default)]
 pub struct OffsetCache {
-    entries: Vec<Entry>,
-    /// First of the unused entries, which are chained by `next`.
-    free: u32,
-    by_place: HashTable<u32>,
-    hasher: DefaultHashBuilder,
-    groups: Names<Chain>,
-    topics: Names<()>,
-    metadata: Names<()>,
+    names: KeyNames,
+    blocks: Blocks,
 }
 
-/// One cache line: at millions of entries in no order, the time of a look-up is the lines that it touches.
-#[repr(align(64))]
-struct Entry {
-    place: Place,
-    /// Neighbours in the chain of the group.
-    previous: u32,
-    next: u32,
-    /// `NONE` for the empty string, which most commits have.
-    metadata: NameId,
-    offset: u64,
-    record_offset: u64,
-    commit_timestamp_ms: i64,
-    /// -1 for none, as in the record.
-    expire_timestamp_ms: i64,
-    /// -1 for none, as in the record.
-    leader_epoch: i32,
+/// The names that keys are made of.
+#[derive(Default)]
+pub(crate) struct KeyNames {
+    pub(crate) groups: Names,
+    pub(crate) topics: Names,
 }
 
-const _: () = assert!(size_of::<Entry>() == 64);
+impl KeyNames {
+    /// The name of a place's group.
+    pub(crate) fn group(&self, place: Place) -> &str {
+        self.groups.name(place.group)
+    }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Place {
-    group: NameId,
-    topic: NameId,
-    partition: i32,
-}
-
-/// Where the entries of a group begin.
-struct Chain {
-    first: u32,
-}
-
-impl Default for Chain {
-    fn default() -> Self {
-        Self { first: NONE }
+    /// The name of a place's topic.
+    pub(crate) fn topic(&self, place: Place) -> &str {
+        self.topics.name(place.topic)
     }
 }
+
+/// Look-ups under way at the same time: their waits for memory overlap.
+const LOOKUPS: usize = 32;
 
 impl OffsetCache {
     /// An empty cache.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            entries: Vec::new(),
-            free: NONE,
-            by_place: HashTable::new(),
-            hasher: DefaultHashBuilder::default(),
-            groups: Names::new(),
-            topics: Names::new(),
-            metadata: Names::new(),
+        Self::default()
+    }
+
+    /// A cache of `blocks` whose numbers stand for `names`. Blocks without entries, and names without blocks, are dropped;
+    /// what room is left over is given back where it is worth it.
+    pub(crate) fn from_parts(names: KeyNames, blocks: Blocks) -> Self {
+        let mut cache = Self { names, blocks };
+        let empty: Vec<u32> = (0_u32..).zip(cache.blocks.headers.iter()).filter(|(_, b)| b.present == 0).map(|(id, _)| id).collect();
+        for id in empty {
+            cache.blocks.drop_block(id);
         }
+        let KeyNames { groups, topics } = &mut cache.names;
+        drop_unused(groups, |id| cache.blocks.of_group(id).next().is_some());
+        drop_unused(topics, |id| cache.blocks.topics.get(id as usize).is_some_and(|topic| topic.blocks > 0));
+        if cache.needs_compaction() {
+            cache.compact();
+        }
+        cache
     }
 
     /// Committed offsets held.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.by_place.len()
+        self.blocks.len()
     }
 
     /// Whether nothing is committed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.by_place.is_empty()
+        self.len() == 0
     }
 
     /// Groups with a committed offset.
     #[must_use]
     pub fn group_count(&self) -> usize {
-        self.groups.len()
+        self.names.groups.len()
     }
 
     /// The groups with a committed offset, in no order.
     pub fn groups(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.groups.iter()
+        self.names.groups.iter().map(|(_, name)| name)
     }
 
     /// Takes a commit over, unless what is held for `key` comes from a later record. Returns whether it was taken.
     pub fn apply_commit(&mut self, key: &OffsetKey<'_>, commit: &Commit<'_>) -> bool {
-        let place = Place { group: self.groups.intern(key.group), topic: self.topics.intern(key.topic), partition: key.partition };
-        let hash = self.hasher.hash_one(place);
-        let Some(&index) = self.by_place.find(hash, |&i| self.entries[i as usize].place == place) else {
-            self.insert(hash, place, commit);
+        let KeyNames { groups, topics } = &mut self.names;
+        let place = Place::of(groups.intern(key.group), topics.intern(key.topic), key.partition);
+        let (id, bit) = (self.blocks.find_or_make(place), Place::bit(key.partition));
+        if !self.blocks.has(id, bit) {
+            self.blocks.insert(id, bit, commit);
             return true;
-        };
-        let newer = commit.record_offset >= self.entries[index as usize].record_offset;
+        }
+        let held = self.blocks.entries.values(self.blocks.entry(id, bit));
+        let newer = commit.record_offset >= held.record_offset;
         if newer {
-            self.take_over(index, commit);
+            self.blocks.replace(id, bit, commit);
         }
         newer
     }
 
     /// Forgets what is held for `key`. Returns whether there was anything.
     pub fn remove(&mut self, key: &OffsetKey<'_>) -> bool {
-        let Some((hash, place)) = self.place_of(key) else { return false };
-        let Ok(found) = self.by_place.find_entry(hash, |&i| self.entries[i as usize].place == place) else { return false };
-        let (index, _) = found.remove();
-        self.unchain(index);
-        let entry = &mut self.entries[index as usize];
-        entry.next = self.free;
-        self.free = index;
-        if entry.metadata != NONE {
-            self.metadata.release(entry.metadata);
-        }
-        self.topics.release(place.topic);
-        self.groups.release(place.group);
+        let Some((id, bit)) = self.locate(key) else { return false };
+        let Unnamed { group, topic } = self.blocks.remove(id, bit);
+        group.into_iter().for_each(|group| self.names.groups.release(group));
+        topic.into_iter().for_each(|topic| self.names.topics.release(topic));
         true
     }
 
     /// What is committed for `key`.
     #[must_use]
     pub fn get(&self, key: &OffsetKey<'_>) -> Option<CommittedOffset> {
-        let (hash, place) = self.place_of(key)?;
-        let index = self.by_place.find(hash, |&i| self.entries[i as usize].place == place)?;
-        Some(self.committed(&self.entries[*index as usize]))
+        let (id, bit) = self.locate(key)?;
+        Some(self.committed(self.blocks.entry(id, bit)))
+    }
+
+    /// What is committed for each of `keys`, in their order: in less time than as many [`OffsetCache::get`].
+    #[must_use]
+    pub fn get_many(&self, keys: &[OffsetKey<'_>]) -> Vec<Option<CommittedOffset>> {
+        let mut found = Vec::with_capacity(keys.len());
+        let mut places = [None; LOOKUPS];
+        let mut entries = [None; LOOKUPS];
+        for keys in keys.chunks(LOOKUPS) {
+            for (place, key) in places.iter_mut().zip(keys) {
+                *place = self.place(key);
+            }
+            for ((entry, place), key) in entries.iter_mut().zip(places).zip(keys) {
+                *entry = place.and_then(|place| self.find(place, Place::bit(key.partition))).map(|(id, bit)| self.blocks.entry(id, bit));
+            }
+            found.extend(entries[..keys.len()].iter().map(|entry| entry.map(|entry| self.committed(entry))));
+        }
+        found
     }
 
     /// All that `group` has committed, by topic and partition.
     #[must_use]
     pub fn list_group(&self, group: &str) -> Vec<GroupOffset> {
-        let mut next = self.groups.find(group).map_or(NONE, |id| self.groups.data(id).first);
+        let Some(group) = self.names.groups.find(group.as_bytes()) else { return Vec::new() };
         let mut listed = Vec::new();
-        while next != NONE {
-            let entry = &self.entries[next as usize];
-            let topic = self.topics.name(entry.place.topic).clone();
-            listed.push(GroupOffset { topic, partition: entry.place.partition, committed: self.committed(entry) });
-            next = entry.next;
+        for block in self.blocks.of_group(group) {
+            let topic = self.names.topics.name(block.topic);
+            listed.extend(self.blocks.entries_of(block).map(|(partition, entry)| GroupOffset {
+                topic: Arc::clone(topic),
+                partition,
+                committed: self.committed(entry),
+            }));
         }
         listed.sort_unstable_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
         listed
     }
 
-    fn place_of(&self, key: &OffsetKey<'_>) -> Option<(u64, Place)> {
-        let place = Place { group: self.groups.find(key.group)?, topic: self.topics.find(key.topic)?, partition: key.partition };
-        Some((self.hasher.hash_one(place), place))
+    /// Everything that is committed, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (OffsetKey<'_>, Commit<'_>)> {
+        self.blocks.headers.iter().filter(|block| block.present != 0).flat_map(move |block| {
+            let (group, topic) = (self.names.groups.name(block.group), self.names.topics.name(block.topic));
+            let entries = self.blocks.entries_of(block);
+            entries.map(move |(partition, entry)| (OffsetKey { group, topic, partition }, self.blocks.entries.commit(entry)))
+        })
     }
 
-    fn insert(&mut self, hash: u64, place: Place, commit: &Commit<'_>) {
-        let next = self.groups.data(place.group).first;
-        let entry = Entry {
-            place,
-            previous: NONE,
-            next,
-            metadata: NONE,
-            offset: 0,
-            record_offset: 0,
-            commit_timestamp_ms: 0,
-            expire_timestamp_ms: NO_TIMESTAMP,
-            leader_epoch: NO_EPOCH,
-        };
-        let index = if self.free == NONE {
-            // invariant: 2^32 - 1 entries would not fit in memory.
-            let index = u32::try_from(self.entries.len()).ok().filter(|i| *i != NONE).expect("fewer than 2^32 - 1 entries");
-            self.entries.push(entry);
-            index
-        } else {
-            let index = self.free;
-            self.free = self.entries[index as usize].next;
-            self.entries[index as usize] = entry;
-            index
-        };
-        self.take_over(index, commit);
-        self.groups.data_mut(place.group).first = index;
-        if next != NONE {
-            self.entries[next as usize].previous = index;
-        }
-        self.groups.retain(place.group);
-        self.topics.retain(place.topic);
-        let (entries, hasher) = (&self.entries, &self.hasher);
-        self.by_place.insert_unique(hash, index, |&i| hasher.hash_one(entries[i as usize].place));
+    /// Heap memory taken, bytes, room for more included.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.names.groups.memory_bytes() + self.names.topics.memory_bytes() + self.blocks.memory_bytes()
     }
 
-    fn take_over(&mut self, index: u32, commit: &Commit<'_>) {
-        let entry = &mut self.entries[index as usize];
-        entry.offset = commit.offset;
-        entry.record_offset = commit.record_offset;
-        entry.commit_timestamp_ms = commit.commit_timestamp_ms;
-        entry.expire_timestamp_ms = commit.expire_timestamp_ms.unwrap_or(NO_TIMESTAMP);
-        entry.leader_epoch = commit.leader_epoch.unwrap_or(NO_EPOCH);
-        let held = entry.metadata;
-        if held == NONE && commit.metadata.is_empty() {
-            return;
-        }
-        entry.metadata = NONE;
-        if !commit.metadata.is_empty() {
-            entry.metadata = self.metadata.intern(commit.metadata);
-            self.metadata.retain(entry.metadata);
-        }
-        if held != NONE {
-            self.metadata.release(held);
-        }
+    /// Whether [`OffsetCache::compact`] would give back much: more than 15 % of the room for entries holds none, and
+    /// noticeably more than the last compaction had to leave.
+    #[must_use]
+    pub fn needs_compaction(&self) -> bool {
+        self.blocks.is_loose()
     }
 
+    /// Gives back the room that removed commits, and blocks that grew, have left. No commit does this on its own, since it
+    /// goes over everything (6 ms a million offsets or so): a load does, and whoever removes many at a time should ask
+    /// [`OffsetCache::needs_compaction`] afterwards.
+    pub fn compact(&mut self) {
+        self.blocks.compact();
+    }
+
+    #[inline]
+    fn place(&self, key: &OffsetKey<'_>) -> Option<Place> {
+        let group = self.names.groups.find(key.group.as_bytes())?;
+        let topic = self.names.topics.find(key.topic.as_bytes())?;
+        Some(Place::of(group, topic, key.partition))
+    }
+
+    /// Block and bit of a partition that has an entry.
+    #[inline]
+    fn find(&self, place: Place, bit: u32) -> Option<(u32, u32)> {
+        let id = self.blocks.find(place)?;
+        self.blocks.has(id, bit).then_some((id, bit))
+    }
+
+    #[inline]
+    fn locate(&self, key: &OffsetKey<'_>) -> Option<(u32, u32)> {
+        self.find(self.place(key)?, Place::bit(key.partition))
+    }
+
+    #[inline]
     fn committed(&self, entry: &Entry) -> CommittedOffset {
-        let metadata = (entry.metadata != NONE).then(|| Arc::clone(self.metadata.name(entry.metadata)));
-        CommittedOffset {
-            offset: entry.offset,
-            leader_epoch: (entry.leader_epoch != NO_EPOCH).then_some(entry.leader_epoch),
-            metadata: metadata.unwrap_or_default(),
-            commit_timestamp_ms: entry.commit_timestamp_ms,
-            expire_timestamp_ms: (entry.expire_timestamp_ms != NO_TIMESTAMP).then_some(entry.expire_timestamp_ms),
-            record_offset: entry.record_offset,
-        }
-    }
-
-    fn unchain(&mut self, index: u32) {
-        let Entry { place, previous, next, .. } = self.entries[index as usize];
-        match previous {
-            NONE => self.groups.data_mut(place.group).first = next,
-            _ => self.entries[previous as usize].next = next,
-        }
-        if next != NONE {
-            self.entries[next as usize].previous = previous;
-        }
+        let Commit { offset, leader_epoch, commit_timestamp_ms, expire_timestamp_ms, topic_id, record_offset, .. } =
+            self.blocks.entries.commit(entry);
+        let metadata = self.blocks.entries.metadata().shared(self.blocks.entries.values(entry).metadata);
+        CommittedOffset { offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id, record_offset }
     }
 }
 
-impl Default for OffsetCache {
-    fn default() -> Self {
-        Self::new()
-    }
+fn drop_unused(names: &mut Names, is_used: impl Fn(NameId) -> bool) {
+    let unused: Vec<NameId> = names.iter().map(|(id, _)| id).filter(|id| !is_used(*id)).collect();
+    unused.into_iter().for_each(|id| names.release(id));
 }
 
 impl std::fmt::Debug for OffsetCache {
@@ -313,6 +296,7 @@ impl Commit<'_> {
             metadata: self.metadata.into(),
             commit_timestamp_ms: self.commit_timestamp_ms,
             expire_timestamp_ms: self.expire_timestamp_ms,
+            topic_id: self.topic_id,
             record_offset: self.record_offset,
         }
     }
@@ -328,6 +312,7 @@ impl CommittedOffset {
             metadata: &self.metadata,
             commit_timestamp_ms: self.commit_timestamp_ms,
             expire_timestamp_ms: self.expire_timestamp_ms,
+            topic_id: self.topic_id,
             record_offset: self.record_offset,
         }
     }

@@ -1,4 +1,4 @@
-//! Names as small numbers: each distinct name is kept once, for as long as something counts on it.
+//! Names as small numbers: each distinct name is kept once.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -6,104 +6,140 @@ use std::sync::Arc;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// The number of a name. Reused once the name is gone.
-pub(super) type NameId = u32;
+pub(crate) type NameId = u32;
 
-/// Names with something kept beside each.
-///
-/// Numbers are found by a seeded hash and always settled by comparing the whole name. The last name asked for is
-/// tried first: records of one group come in runs.
-pub(super) struct Names<T> {
-    slots: Vec<Slot<T>>,
+/// What the allocator and the counts of an `Arc` add to a name, bytes.
+const NAME_OVERHEAD_BYTES: usize = 24;
+
+/// Names by number and numbers by name. A number is found by a seeded hash and always settled by comparing the whole name.
+#[derive(Default)]
+pub(crate) struct Names {
+    names: Vec<Arc<str>>,
     free: Vec<NameId>,
-    /// The name lies beside its number, one step nearer than through its slot.
-    by_name: HashTable<(Arc<str>, NameId)>,
+    by_name: HashTable<NameId>,
     hasher: DefaultHashBuilder,
-    last: Option<NameId>,
+    text_bytes: usize,
 }
 
-struct Slot<T> {
-    name: Arc<str>,
-    uses: usize,
-    data: T,
-}
-
-impl<T: Default> Names<T> {
-    pub(super) fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), by_name: HashTable::new(), hasher: DefaultHashBuilder::default(), last: None }
-    }
-
+impl Names {
     /// Names in use.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.by_name.iter().map(|(name, _)| name)
+    /// The names in use, with their numbers, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (NameId, &Arc<str>)> {
+        self.by_name.iter().map(|&id| (id, &self.names[id as usize]))
     }
 
+    /// The name of a number in use.
+    #[inline]
     pub(super) fn name(&self, id: NameId) -> &Arc<str> {
-        &self.slots[id as usize].name
+        &self.names[id as usize]
     }
 
-    pub(super) fn data(&self, id: NameId) -> &T {
-        &self.slots[id as usize].data
+    /// The number of `name`, UTF-8 or not.
+    #[inline]
+    pub(crate) fn find(&self, name: &[u8]) -> Option<NameId> {
+        self.find_by(self.hasher.hash_one(name), name)
     }
 
-    pub(super) fn data_mut(&mut self, id: NameId) -> &mut T {
-        &mut self.slots[id as usize].data
+    #[inline]
+    fn find_by(&self, hash: u64, name: &[u8]) -> Option<NameId> {
+        self.by_name.find(hash, |&id| self.names[id as usize].as_bytes() == name).copied()
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<NameId> {
-        if let Some(last) = self.last
-            && **self.name(last) == *name
-        {
-            return Some(last);
+    /// The number of `name`, a new one if it is new.
+    pub(crate) fn intern(&mut self, name: &str) -> NameId {
+        let hash = self.hasher.hash_one(name.as_bytes());
+        if let Some(id) = self.find_by(hash, name.as_bytes()) {
+            return id;
         }
-        self.by_name.find(self.hasher.hash_one(name), |(held, _)| **held == *name).map(|&(_, id)| id)
-    }
-
-    /// The number of `name`, which the caller goes on to [`Names::retain`].
-    pub(super) fn intern(&mut self, name: &str) -> NameId {
-        let id = self.find(name).unwrap_or_else(|| self.insert(name));
-        self.last = Some(id);
-        id
-    }
-
-    /// Counts one more use.
-    pub(super) fn retain(&mut self, id: NameId) {
-        self.slots[id as usize].uses += 1;
-    }
-
-    /// Counts one use less; after the last the name is forgotten.
-    pub(super) fn release(&mut self, id: NameId) {
-        let slot = &mut self.slots[id as usize];
-        slot.uses -= 1;
-        if slot.uses > 0 {
-            return;
-        }
-        let hash = self.hasher.hash_one(&*slot.name);
-        if let Ok(entry) = self.by_name.find_entry(hash, |&(_, other)| other == id) {
-            entry.remove();
-        }
-        slot.name = Arc::default();
-        self.free.push(id);
-        self.last = None;
-    }
-
-    fn insert(&mut self, name: &str) -> NameId {
-        let name: Arc<str> = name.into();
-        let slot = Slot { name: Arc::clone(&name), uses: 0, data: T::default() };
+        self.text_bytes += name.len() + NAME_OVERHEAD_BYTES;
         let id = if let Some(id) = self.free.pop() {
-            self.slots[id as usize] = slot;
+            self.names[id as usize] = name.into();
             id
         } else {
             // invariant: 2^32 names would not fit in memory.
-            let id = NameId::try_from(self.slots.len()).expect("fewer than 2^32 names");
-            self.slots.push(slot);
+            let id = NameId::try_from(self.names.len()).expect("fewer than 2^32 names");
+            self.names.push(name.into());
             id
         };
-        let hasher = &self.hasher;
-        self.by_name.insert_unique(hasher.hash_one(&*name), (name, id), |(name, _)| hasher.hash_one(&**name));
+        let (names, hasher) = (&self.names, &self.hasher);
+        self.by_name.insert_unique(hash, id, |&id| hasher.hash_one(names[id as usize].as_bytes()));
         id
+    }
+
+    /// Forgets a name in use.
+    pub(super) fn release(&mut self, id: NameId) {
+        let name = std::mem::take(&mut self.names[id as usize]);
+        if let Ok(entry) = self.by_name.find_entry(self.hasher.hash_one(name.as_bytes()), |&other| other == id) {
+            entry.remove();
+        }
+        self.text_bytes -= name.len() + NAME_OVERHEAD_BYTES;
+        self.free.push(id);
+    }
+
+    /// Heap memory taken, bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.names.capacity() * size_of::<Arc<str>>()
+            + self.free.capacity() * size_of::<NameId>()
+            + self.by_name.allocation_size()
+            + self.text_bytes
+    }
+}
+
+/// Texts that many entries may share, each counted.
+#[derive(Default)]
+pub(super) struct SharedTexts {
+    names: Names,
+    uses: Vec<u32>,
+}
+
+/// The text that most entries have: the empty one, which is never kept.
+pub(super) const EMPTY: NameId = 0;
+
+impl SharedTexts {
+    /// The number of `text`, used once more.
+    #[inline]
+    pub(super) fn retain(&mut self, text: &str) -> NameId {
+        if text.is_empty() { EMPTY } else { self.retain_some(text) }
+    }
+
+    fn retain_some(&mut self, text: &str) -> NameId {
+        let id = self.names.intern(text) as usize;
+        if self.uses.len() <= id {
+            self.uses.resize(id + 1, 0);
+        }
+        self.uses[id] += 1;
+        id as NameId + 1
+    }
+
+    /// One use less; after the last it is forgotten.
+    #[inline]
+    pub(super) fn release(&mut self, id: NameId) {
+        if id == EMPTY {
+            return;
+        }
+        let uses = &mut self.uses[id as usize - 1];
+        *uses -= 1;
+        if *uses == 0 {
+            self.names.release(id - 1);
+        }
+    }
+
+    /// The text of a number in use.
+    #[inline]
+    pub(super) fn text(&self, id: NameId) -> &str {
+        if id == EMPTY { "" } else { self.names.name(id - 1) }
+    }
+
+    /// As [`SharedTexts::text`], to keep.
+    pub(super) fn shared(&self, id: NameId) -> Arc<str> {
+        if id == EMPTY { Arc::default() } else { Arc::clone(self.names.name(id - 1)) }
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.names.memory_bytes() + self.uses.capacity() * size_of::<u32>()
     }
 }

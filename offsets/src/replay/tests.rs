@@ -146,7 +146,7 @@ fn what_is_not_known_is_passed_over_and_counted() {
     newer.splice(14..16, [1]); // an empty compact string for an empty string
     newer.extend_from_slice(b"more");
     replay.record(Origin::Plain, 3, Some(&key_bytes(&KEY)), Some(&newer)).unwrap();
-    assert_eq!(replay.counts(), ReplayCounts { records: 5, tombstones: 0, unknown_types: 2, newer_values: 1 });
+    assert_eq!(replay.counts(), ReplayCounts { records: 5, tombstones: 0, unknown_types: 2, newer_values: 1, old_keys: 0 });
     assert_eq!(replay.cache().get(&KEY).unwrap().offset, 6);
 }
 

@@ -13,7 +13,6 @@ use super::shard::{Order, Shard};
 use crate::cache::OffsetCache;
 use crate::groups::GroupState;
 use crate::record::{OFFSET_KEY_V0, OFFSET_KEY_V1, OffsetKey};
-use crate::replay::Replay;
 
 /// More than what any batch header and the framing of one record take.
 const BATCH_OVERHEAD_BYTES: usize = 128;
@@ -110,7 +109,7 @@ impl OffsetStore {
         }
         // The cleaner tells the two key versions of one place apart: when the one tombstone is gone, a record under the other
         // key would count again.
-        let has_v0_keys = shard.replay(Replay::has_v0_keys)?;
+        let has_v0_keys = shard.replay(|replay| replay.counts().old_keys > 0)?;
         let keys = keys.flat_map(|key| has_v0_keys.then(|| v0_of(&key)).flatten().into_iter().chain([key]));
         let until = self.until(&order);
         let limit = shard.log().options().max_message_bytes.min(shard.log().options().segment_bytes) as usize;

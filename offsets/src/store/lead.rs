@@ -5,9 +5,9 @@ use keeplog_engine::{Error, Result};
 
 use super::OffsetStore;
 use super::leading::{Lead, LoadProgress, PartitionState, Served};
-use super::load::load;
 use super::shard::Shard;
 use super::types::LoadReport;
+use crate::load::{load_with, threads_for};
 use crate::replay::Replay;
 
 impl OffsetStore {
@@ -123,7 +123,7 @@ impl Shard {
     /// Does the load that `progress` stands for. It counts if the partition is still in the life that it was begun in.
     pub(super) fn load(&self, progress: &LoadProgress) -> Result<LoadReport> {
         // Nothing is written meanwhile: writers are refused until it is through. What is shown must be durable.
-        let loaded = self.log().sync().and_then(|()| load(self.log(), progress));
+        let loaded = self.log().sync().and_then(|()| self.load_log(progress, None));
         let order = self.order();
         if order.leading.life != progress.life() {
             return loaded.map(|(_, report)| report);
@@ -132,19 +132,25 @@ impl Shard {
     }
 
     /// Reads the log anew. If that fails, nothing is served until it succeeds.
-    pub(super) fn reload(&self) -> Result<LoadReport> {
+    ///
+    /// `all_bytes` is how much is loaded at the same time.
+    pub(super) fn reload(&self, all_bytes: u64) -> Result<LoadReport> {
         let mut order = self.order();
         // One that is under way is not waited for.
         order.leading.life += 1;
         let progress = LoadProgress::of(self.log(), order.leading.life);
         // What is shown must be durable, and all that the log holds is about to be shown.
         self.log().sync()?;
-        let loaded = load(self.log(), &progress);
+        let loaded = self.load_log(&progress, Some(all_bytes));
         let report = self.take_over(loaded)?;
         self.answer_all(&mut order);
         drop(order);
         self.give_answers();
         Ok(report)
+    }
+
+    fn load_log(&self, progress: &LoadProgress, all_bytes: Option<u64>) -> Result<(Replay, LoadReport)> {
+        load_with(self.log(), threads_for(self.log(), all_bytes), &|bytes| progress.add(bytes))
     }
 
     fn take_over(&self, loaded: Result<(Replay, LoadReport)>) -> Result<LoadReport> {

@@ -4,6 +4,7 @@ use keeplog_engine::sync::Arc;
 use keeplog_engine::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use keeplog_engine::{Error, ErrorKind, Log, Result};
 
+use crate::load::size_bytes;
 use crate::replay::Replay;
 
 /// What a partition is doing.
@@ -74,8 +75,7 @@ pub(crate) struct LoadProgress {
 impl LoadProgress {
     /// Of a load of `log` in life `life` of its partition.
     pub(super) fn of(log: &Log, life: u64) -> Arc<Self> {
-        let bytes = log.segments().all().iter().map(|segment| segment.size_bytes()).sum();
-        Arc::new(Self { has_begun: AtomicBool::new(false), bytes_read: AtomicU64::new(0), bytes, life })
+        Arc::new(Self { has_begun: AtomicBool::new(false), bytes_read: AtomicU64::new(0), bytes: size_bytes(log), life })
     }
 
     /// Whether the caller is the one to do it.

@@ -7,7 +7,6 @@ mod expire;
 mod fetch;
 mod lead;
 mod leading;
-mod load;
 mod options;
 mod shard;
 mod types;
@@ -24,6 +23,7 @@ pub use leading::{Lead, PartitionState};
 pub use options::{CommitOptions, RequiredAcks};
 pub use types::{Escaped, ListedOffset, LoadReport, OffsetAndMetadata, Producer, Refusal, Unstable};
 
+use crate::load::size_bytes;
 use crate::partition::partition_for;
 use bell::Bell;
 use shard::Shard;
@@ -110,7 +110,8 @@ impl OffsetStore {
     pub fn reload(&self) -> Result<LoadReport> {
         let storage = Arc::clone(self.inner.shards[0].log().storage());
         let started = storage.monotonic();
-        let reports = map_each(self.led_shards().collect(), |shard| shard.reload());
+        let all_bytes = self.led_shards().map(|shard| size_bytes(shard.log())).sum();
+        let reports = map_each(self.led_shards().collect(), |shard| shard.reload(all_bytes));
         let reports = reports.into_iter().collect::<Result<Vec<_>>>()?;
         self.note_load(&reports, (storage.monotonic() - started).as_secs_f64())?;
         Ok(self.load_report())

@@ -377,6 +377,7 @@ fn what_is_displayed_stays_in_its_line_and_column() {
         metadata: "a\tb\n\u{1b}[1m\\",
         commit_timestamp_ms: 0,
         expire_timestamp_ms: None,
+        topic_id: None,
         record_offset: 0,
     };
     let listed = ListedOffset { group: "a\\b".into(), topic: "t".into(), partition: 0, committed: committed.to_owned() };

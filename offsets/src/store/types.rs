@@ -59,8 +59,8 @@ impl OffsetAndMetadata {
 
 impl From<CommittedOffset> for OffsetAndMetadata {
     fn from(committed: CommittedOffset) -> Self {
-        let CommittedOffset { offset, leader_epoch, metadata, .. } = committed;
-        Self { offset, leader_epoch, metadata, topic_id: None, commit_timestamp_ms: None }
+        let CommittedOffset { offset, leader_epoch, metadata, topic_id, .. } = committed;
+        Self { offset, leader_epoch, metadata, topic_id, commit_timestamp_ms: None }
     }
 }
 

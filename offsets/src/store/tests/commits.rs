@@ -43,14 +43,14 @@ fn metadata_that_is_too_long_refuses_its_own_entry_only() {
 }
 
 #[test]
-fn the_timestamp_of_a_commit_can_be_given() {
+fn the_timestamp_of_a_commit_can_be_given_and_a_topic_id_is_kept() {
     let disk = disk();
     let store = open(&disk);
     store.commit("g", &[("t", 0, at(1).commit_timestamp_ms(77).topic_id([9; 16]))]).unwrap();
     for store in [&store, &after_crash(&disk)] {
         let held = &store.fetch_all("g").unwrap()[0].committed;
-        assert_eq!(held.commit_timestamp_ms, 77);
-        assert_eq!(store.fetch("g", &[("t", 0)]).unwrap(), [Some(at(1))]);
+        assert_eq!((held.commit_timestamp_ms, held.topic_id), (77, Some([9; 16])));
+        assert_eq!(store.fetch("g", &[("t", 0)]).unwrap(), [Some(at(1).topic_id([9; 16]))]);
     }
 }
 

@@ -1,17 +1,14 @@
-//! From the log of one partition to its cache.
+//! The log in its order, record by record: slower, and the measure for anything faster. It also says what is wrong.
 
 use keeplog_engine::names::{FileKind, file_name};
 use keeplog_engine::planted::{Defect, is_planted};
 use keeplog_engine::record::{ControlType, Decoder};
 use keeplog_engine::{Error, Log, Result, StoredBatch};
 
-use super::leading::LoadProgress;
-use super::types::LoadReport;
 use crate::replay::{Origin, Outcome, Replay, ReplayError};
 
-/// Folds all of `log`, from its start to its end. Anything that cannot be read ends it: half a cache would answer
-/// with offsets that are no longer true.
-pub(super) fn load(log: &Log, progress: &LoadProgress) -> Result<(Replay, LoadReport)> {
+/// Folds all of `log`, from its start to its end; gives the bytes read as well.
+pub(super) fn load(log: &Log) -> Result<(Replay, u64)> {
     let start_offset = log.start_offset();
     let mut decoder = Decoder::new(log.options().decompressed_bytes_max);
     let mut replay = Replay::new();
@@ -19,24 +16,10 @@ pub(super) fn load(log: &Log, progress: &LoadProgress) -> Result<(Replay, LoadRe
     for batch in log.batches_from(start_offset)? {
         let batch = batch?;
         bytes += batch.bytes.len() as u64;
-        progress.add(batch.bytes.len() as u64);
         fold(&mut replay, &mut decoder, &batch, start_offset).map_err(|cause| cause.at(log, &batch))?;
     }
-    let counts = replay.counts();
-    let report = LoadReport {
-        records: counts.records,
-        bytes,
-        entries: replay.cache().len() as u64,
-        groups: replay.cache().group_count() as u64,
-        tombstones: counts.tombstones,
-        unknown_types: counts.unknown_types,
-        newer_values: counts.newer_values,
-        open_transactions: replay.open_transactions() as u64,
-        ..LoadReport::default()
-    };
-    Ok((replay, report))
+    Ok((replay, bytes))
 }
-
 fn fold(replay: &mut Replay, decoder: &mut Decoder, batch: &StoredBatch, start_offset: u64) -> Result<(), Cause> {
     let header = &batch.header;
     let producer_id = header.producer_id;

@@ -1,0 +1,158 @@
+//! One committed offset in three words, and where those are kept that do not fit.
+//!
+//! ```text
+//! offset 64 | commit time 40, leader epoch 24 | record offset 40, metadata 24
+//! ```
+//! Commit time (ms) and record offset count from those of the first commit, in either direction: 17 years, and 5 * 10^11
+//! records. A commit with more to it (an expire timestamp, a topic id, numbers out of these ranges) lies in a table of its
+//! own, whose index stands in the place of the offset.
+
+use super::Commit;
+use super::names::{NameId, SharedTexts};
+
+/// What lies in the array of a block. The zeros of new memory are never read: presence is noted in the block.
+pub(super) type Entry = [u64; 3];
+
+const LOW_BITS: u32 = 24;
+const LOW_MASK: u64 = (1 << LOW_BITS) - 1;
+const HIGH_LIMIT: i64 = 1 << 39;
+/// In the place of a leader epoch: there is none.
+const NO_EPOCH: u64 = LOW_MASK;
+/// In the place of a leader epoch: the entry lies in the table.
+const ODD: u64 = LOW_MASK - 1;
+
+/// A leader epoch that stands for none, as in the record.
+pub(super) const NONE_I32: i32 = -1;
+/// A timestamp that stands for none, as in the record.
+pub(super) const NONE_I64: i64 = -1;
+
+/// A commit whose metadata is a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Values {
+    pub(super) offset: u64,
+    pub(super) record_offset: u64,
+    pub(super) commit_timestamp_ms: i64,
+    pub(super) expire_timestamp_ms: i64,
+    pub(super) leader_epoch: i32,
+    pub(super) metadata: NameId,
+    pub(super) topic_id: Option<[u8; 16]>,
+}
+
+/// Makes entries of commits, and commits of entries.
+#[derive(Default)]
+pub(super) struct Entries {
+    /// What commit times and record offsets count from; set by the first.
+    base: Option<(i64, u64)>,
+    odd: Vec<Values>,
+    free: Vec<u32>,
+    metadata: SharedTexts,
+}
+
+impl Entries {
+    /// The entry for a commit.
+    #[inline]
+    pub(super) fn make(&mut self, commit: &Commit<'_>) -> Entry {
+        let (base_ms, base_offset) = *self.base.get_or_insert((commit.commit_timestamp_ms, commit.record_offset));
+        let metadata = self.metadata.retain(commit.metadata);
+        // Both differences come back by wrapping addition, whatever the numbers are.
+        let time = commit.commit_timestamp_ms.wrapping_sub(base_ms);
+        let record = commit.record_offset.wrapping_sub(base_offset).cast_signed();
+        let epoch = match commit.leader_epoch {
+            None | Some(NONE_I32) => Some(NO_EPOCH),
+            Some(epoch) => u64::try_from(epoch).ok().filter(|epoch| *epoch < ODD),
+        };
+        let fits = |difference: i64| (-HIGH_LIMIT..HIGH_LIMIT).contains(&difference);
+        let plain = commit.expire_timestamp_ms.is_none_or(|ms| ms == NONE_I64) && commit.topic_id.is_none();
+        match epoch {
+            Some(epoch) if plain && fits(time) && fits(record) && u64::from(metadata) <= LOW_MASK => {
+                [commit.offset, word(time, epoch), word(record, metadata.into())]
+            }
+            _ => self.make_odd(commit, metadata),
+        }
+    }
+
+    #[cold]
+    fn make_odd(&mut self, commit: &Commit<'_>, metadata: NameId) -> Entry {
+        let values = Values {
+            offset: commit.offset,
+            record_offset: commit.record_offset,
+            commit_timestamp_ms: commit.commit_timestamp_ms,
+            expire_timestamp_ms: commit.expire_timestamp_ms.unwrap_or(NONE_I64),
+            leader_epoch: commit.leader_epoch.unwrap_or(NONE_I32),
+            metadata,
+            topic_id: commit.topic_id,
+        };
+        let at = if let Some(at) = self.free.pop() {
+            self.odd[at as usize] = values;
+            u64::from(at)
+        } else {
+            self.odd.push(values);
+            self.odd.len() as u64 - 1
+        };
+        [at, word(0, ODD), 0]
+    }
+
+    /// What an entry says.
+    #[inline]
+    pub(super) fn values(&self, entry: &Entry) -> Values {
+        let &[first, time_epoch, record_metadata] = entry;
+        let epoch = time_epoch & LOW_MASK;
+        if epoch == ODD {
+            return self.odd[first as usize];
+        }
+        let (base_ms, base_offset) = self.base.unwrap_or_default();
+        Values {
+            offset: first,
+            record_offset: base_offset.wrapping_add(high(record_metadata).cast_unsigned()),
+            commit_timestamp_ms: base_ms.wrapping_add(high(time_epoch)),
+            expire_timestamp_ms: NONE_I64,
+            leader_epoch: if epoch == NO_EPOCH { NONE_I32 } else { epoch as i32 },
+            metadata: (record_metadata & LOW_MASK) as NameId,
+            topic_id: None,
+        }
+    }
+
+    /// What an entry says, its metadata as text.
+    #[inline]
+    pub(super) fn commit(&self, entry: &Entry) -> Commit<'_> {
+        let values = self.values(entry);
+        Commit {
+            offset: values.offset,
+            leader_epoch: (values.leader_epoch != NONE_I32).then_some(values.leader_epoch),
+            metadata: self.metadata.text(values.metadata),
+            commit_timestamp_ms: values.commit_timestamp_ms,
+            expire_timestamp_ms: (values.expire_timestamp_ms != NONE_I64).then_some(values.expire_timestamp_ms),
+            topic_id: values.topic_id,
+            record_offset: values.record_offset,
+        }
+    }
+
+    pub(super) fn metadata(&self) -> &SharedTexts {
+        &self.metadata
+    }
+
+    /// Lets go of what an entry has elsewhere. It is not to be read any more.
+    #[inline]
+    pub(super) fn release(&mut self, entry: &Entry) {
+        let values = self.values(entry);
+        self.metadata.release(values.metadata);
+        if entry[1] & LOW_MASK == ODD {
+            // The index was pushed as one, so it is below 2^32 where there is memory for as many.
+            self.free.push(entry[0] as u32);
+        }
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.odd.capacity() * size_of::<Values>() + self.free.capacity() * size_of::<u32>() + self.metadata.memory_bytes()
+    }
+}
+
+#[inline]
+fn word(high: i64, low: u64) -> u64 {
+    high.cast_unsigned() << LOW_BITS | low
+}
+
+#[inline]
+fn high(word: u64) -> i64 {
+    word.cast_signed() >> LOW_BITS
+}

@@ -1,0 +1,186 @@
+//! The fold from the newest record to the oldest.
+//!
+//! What counts for a place is, with a few exceptions, its newest record. A record has effect at its own offset, or, in a
+//! transaction, at that of the commit marker, which comes to sight before it. So when a record comes to sight, all that has
+//! newer records is known, and all that has effect later is known as well:
+//! - a commit counts if no newer record did, and nothing older can change that;
+//! - a tombstone, in a transaction or not, has effect at once, and also ends what waits for the same place;
+//! - a negative offset clears the place: what older records say counts only if it has effect later, which only a commit
+//!   whose transaction ended after that can;
+//! - in a transaction that has not ended a commit waits, unless a newer tombstone has ended that.
+
+use std::ops::Range;
+
+use hashbrown::hash_map::Entry;
+use hashbrown::{HashMap, HashSet};
+
+use super::Cause;
+use super::parse::{Item, Kind, Piece};
+use crate::cache::{Blocks, CommittedOffset, KeyNames, OffsetCache, Place};
+use crate::record::OffsetKey;
+use crate::replay::{Origin, Outcome, Replay, ReplayCounts};
+
+/// So many blocks are looked for one after the other: their waits for memory overlap.
+const LOOKUPS: usize = 32;
+
+/// A place: its block, and which partition of it.
+type Spot = (u32, u32);
+
+/// What is known of a log after its newest records.
+#[derive(Default)]
+pub(super) struct Fold {
+    blocks: Blocks,
+    /// By block, a bit for each partition that a tombstone was met for.
+    tombstones: Vec<u64>,
+    /// Where a negative offset was met and nothing newer: when it had effect, the latest.
+    cleared: HashMap<Spot, u64>,
+    /// How the transaction ends that a record of this producer, if it is met next, is in; and at which offset.
+    fates: HashMap<i64, (Outcome, u64)>,
+    /// Commits that wait, by place and producer.
+    pending: HashMap<(Spot, i64), Pending>,
+    /// Producers with commits whose transaction has not ended.
+    open: HashSet<i64>,
+    /// The newest record of each key that is not of a commit.
+    groups: HashMap<Box<[u8]>, GroupRecord>,
+    counts: ReplayCounts,
+    bytes: u64,
+    /// Where what was folded begins.
+    first_offset: Option<u64>,
+}
+
+struct GroupRecord {
+    offset: u64,
+    value: Option<Box<[u8]>>,
+}
+
+struct Pending {
+    record_offset: u64,
+    /// `None` for a negative offset.
+    committed: Option<CommittedOffset>,
+}
+
+impl Fold {
+    /// Whether a piece of `offsets` lies below all that was folded.
+    pub(super) fn check_follows(&mut self, offsets: Option<Range<u64>>) -> Result<(), Cause> {
+        let Some(offsets) = offsets else { return Ok(()) };
+        match self.first_offset.replace(offsets.start) {
+            Some(first) if offsets.end > first => Err(Cause::Overlap(first)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Folds all records of a piece, from its newest to its oldest.
+    pub(super) fn piece(&mut self, piece: &Piece) {
+        let ReplayCounts { records, tombstones, unknown_types, newer_values, old_keys } = piece.counts();
+        self.counts.records += records;
+        self.counts.tombstones += tombstones;
+        self.counts.unknown_types += unknown_types;
+        self.counts.newer_values += newer_values;
+        self.counts.old_keys += old_keys;
+        self.bytes += piece.bytes_read();
+        let mut blocks = [0; LOOKUPS];
+        for items in piece.items().rchunks(LOOKUPS) {
+            for (block, item) in blocks.iter_mut().zip(items).filter(|(_, item)| item.is_keyed()) {
+                *block = self.blocks.find_or_make(Place::of(item.group, item.topic, item.partition));
+            }
+            for (block, item) in blocks.iter().zip(items).rev() {
+                self.item(piece, item, (*block, Place::bit(item.partition)));
+            }
+        }
+    }
+
+    #[inline]
+    fn item(&mut self, piece: &Piece, item: &Item, spot: Spot) {
+        match item.kind {
+            Kind::Commit | Kind::LongCommit => match piece.producer(item) {
+                None => self.commit(piece, item, spot, item.record_offset),
+                Some(producer_id) => self.commit_in_transaction(piece, item, spot, producer_id),
+            },
+            Kind::Tombstone => self.tombstone(spot),
+            Kind::Group | Kind::GroupTombstone => self.of_group(piece, item),
+            Kind::CommitMarker => _ = self.fates.insert(item.number, (Outcome::Commit, item.record_offset)),
+            Kind::AbortMarker => _ = self.fates.insert(item.number, (Outcome::Abort, item.record_offset)),
+        }
+    }
+
+    /// A commit that has effect at offset `at`.
+    #[inline]
+    fn commit(&mut self, piece: &Piece, item: &Item, spot: Spot, at: u64) {
+        let (block, bit) = spot;
+        if self.blocks.has(block, bit) || self.is_dead(spot) {
+            return;
+        }
+        if (item.number < 0 || !self.cleared.is_empty()) && !self.outlives(item, spot, at) {
+            return;
+        }
+        self.blocks.insert(block, bit, &piece.commit(item));
+    }
+
+    /// Whether a commit is one, and has effect after what cleared its place.
+    #[cold]
+    fn outlives(&mut self, item: &Item, spot: Spot, at: u64) -> bool {
+        let cleared = self.cleared.get(&spot).copied();
+        let is_later = cleared.is_none_or(|cleared| at > cleared);
+        if item.number < 0 && is_later {
+            self.cleared.insert(spot, at);
+        }
+        item.number >= 0 && is_later
+    }
+
+    fn commit_in_transaction(&mut self, piece: &Piece, item: &Item, spot: Spot, producer_id: i64) {
+        match self.fates.get(&producer_id) {
+            Some(&(Outcome::Commit, at)) => self.commit(piece, item, spot, at),
+            Some((Outcome::Abort, _)) => {}
+            None => {
+                self.open.insert(producer_id);
+                if !self.is_dead(spot)
+                    && let Entry::Vacant(vacant) = self.pending.entry((spot, producer_id))
+                {
+                    let committed = (item.number >= 0).then(|| piece.commit(item).to_owned());
+                    vacant.insert(Pending { record_offset: item.record_offset, committed });
+                }
+            }
+        }
+    }
+
+    fn tombstone(&mut self, (block, bit): Spot) {
+        let block = block as usize;
+        if self.tombstones.len() <= block {
+            self.tombstones.resize(block + 1, 0);
+        }
+        self.tombstones[block] |= 1 << bit;
+    }
+
+    /// Whether a tombstone was met.
+    #[inline]
+    fn is_dead(&self, (block, bit): Spot) -> bool {
+        self.tombstones.get(block as usize).is_some_and(|bits| bits >> bit & 1 == 1)
+    }
+
+    fn of_group(&mut self, piece: &Piece, item: &Item) {
+        let key = piece.group_key(item);
+        if !self.groups.contains_key(key) {
+            let value = (item.kind == Kind::Group).then(|| piece.value(item).into());
+            self.groups.insert(key.into(), GroupRecord { offset: item.record_offset, value });
+        }
+    }
+
+    /// What a replay of the whole log would be, and the bytes read.
+    pub(super) fn finish(self, names: KeyNames) -> (Replay, u64) {
+        let mut replay = Replay::new();
+        for (((block, bit), producer_id), Pending { record_offset, committed }) in self.pending {
+            let (place, partition) = self.blocks.spot(block, bit);
+            let key = OffsetKey { group: names.group(place), topic: names.topic(place), partition };
+            replay.resume_pending(producer_id, &key, record_offset, committed);
+        }
+        self.open.into_iter().for_each(|producer_id| replay.resume_open(producer_id));
+        let mut groups: Vec<_> = self.groups.into_iter().collect();
+        groups.sort_unstable_by_key(|(_, record)| record.offset);
+        for (key, GroupRecord { offset, value }) in groups {
+            // invariant: it is not the key of a commit, and of others no more than the type is looked at.
+            replay.record(Origin::Plain, offset, Some(&key[..]), value.as_deref()).expect("was read before");
+        }
+        replay.resume(OffsetCache::from_parts(names, self.blocks), self.counts);
+        (replay, self.bytes)
+    }
+}

@@ -1,0 +1,451 @@
+//! What the fold has to know of the records of a piece. Needs nothing that depends on newer pieces, so any number of pieces
+//! may be at this stage at once.
+
+use std::ops::Range;
+
+use keeplog_engine::planted::{Defect, is_planted};
+use keeplog_engine::record::{BatchHeader, Codec, ControlType, DecodeError, Decoder, RecordRef};
+use keeplog_engine::sync::{PoisonError, RwLock};
+use keeplog_engine::{Chunk, ChunkBuffer};
+
+use super::Cause;
+use crate::cache::{Commit, KeyNames, NameId, Names};
+use crate::record::{self, InternalTopic, OFFSET_KEY_V0, OffsetKey, OffsetValue, version_of};
+use crate::replay::{RecordPart, ReplayCounts, ReplayError};
+
+/// Once the batches of a piece take more than this when they are decompressed, they are taken in turns.
+const DECOMPRESSED_BYTES_MAX: usize = if cfg!(test) { 1 << 10 } else { 16 << 20 };
+/// No number yet.
+const UNNAMED: NameId = NameId::MAX;
+const NO_EPOCH: i32 = -1;
+/// The second byte of a commit's key that 0.8.2 wrote.
+const OLD_KEY: u8 = OFFSET_KEY_V0 as u8;
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A commit that its item holds whole.
+    Commit,
+    /// A commit with more to it: `value_at` and `value_len` are those of the record's value.
+    LongCommit,
+    Tombstone,
+    /// Of the groups themselves; `number` is the length of its key.
+    Group,
+    GroupTombstone,
+    /// The ends of transactions; `number` is the producer.
+    CommitMarker,
+    AbortMarker,
+}
+
+/// Which bytes the positions of an item are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Read,
+    Decompressed,
+    Copied,
+}
+
+/// A record. One cache line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Item {
+    pub(super) record_offset: u64,
+    /// The offset that is committed.
+    pub(super) number: i64,
+    pub(super) commit_timestamp_ms: i64,
+    pub(super) partition: i32,
+    /// -1 for none.
+    pub(super) leader_epoch: i32,
+    pub(super) group: NameId,
+    pub(super) topic: NameId,
+    /// Where the name of the group begins, or the key of a group's record. The name of the topic is two bytes behind.
+    key_at: u32,
+    /// Where the metadata begins.
+    value_at: u32,
+    value_len: u32,
+    /// Place of the producer among those of the piece, from 1 on; 0 outside of transactions.
+    producer: u32,
+    group_len: u16,
+    topic_len: u16,
+    pub(super) kind: Kind,
+    source: Source,
+}
+
+const _: () = assert!(size_of::<Item>() <= 64);
+
+/// One piece of a log. Its memory is reused for the next one.
+#[derive(Debug, Default)]
+pub(super) struct Piece {
+    buffer: ChunkBuffer,
+    /// Ranges of its bytes that are to be parsed, the newest last. Nearly always it is one.
+    left: Vec<Range<usize>>,
+    items: Vec<Item>,
+    producers: Vec<i64>,
+    decompressed: Vec<u8>,
+    /// Keys and values from batches in old formats.
+    copied: Vec<u8>,
+    counts: ReplayCounts,
+    bytes: u64,
+}
+
+impl Piece {
+    /// Reads `chunk`, of which nothing is parsed yet. Returns its length.
+    pub(super) fn read(&mut self, chunk: &Chunk) -> Result<u64, Cause> {
+        chunk.read(&mut self.buffer)?;
+        let bytes = self.buffer.bytes().len();
+        self.left.clear();
+        self.left.push(0..bytes);
+        Ok(bytes as u64)
+    }
+
+    /// The offsets of all of it.
+    pub(super) fn offsets(&self) -> Option<Range<u64>> {
+        self.buffer.offsets()
+    }
+
+    /// Parses what is newest of what is not parsed yet. `false` if there was nothing.
+    pub(super) fn parse_more(&mut self, parser: &mut Parser) -> Result<bool, Cause> {
+        while let Some(range) = self.left.pop() {
+            if parser.parse(self, range.clone())? {
+                return Ok(true);
+            }
+            let middle = middle(self.buffer.bytes(), &range)?;
+            self.left.extend([range.start..middle, middle..range.end]);
+        }
+        Ok(false)
+    }
+
+    /// Gives every name its number.
+    pub(super) fn find_names(&mut self, names: &RwLock<KeyNames>) {
+        let mut found = true;
+        {
+            let names = names.read().unwrap_or_else(PoisonError::into_inner);
+            found &= self.name(Item::group_range, |item| &mut item.group, |name| names.groups.find(name));
+            found &= self.name(Item::topic_range, |item| &mut item.topic, |name| names.topics.find(name));
+        }
+        if !found {
+            let mut names = names.write().unwrap_or_else(PoisonError::into_inner);
+            let KeyNames { groups, topics } = &mut *names;
+            self.name(Item::group_range, |item| &mut item.group, |name| Some(intern(groups, name)));
+            self.name(Item::topic_range, |item| &mut item.topic, |name| Some(intern(topics, name)));
+        }
+    }
+
+    /// Sets the numbers that are not known yet. Whether all of them are now.
+    #[inline]
+    fn name(
+        &mut self,
+        range: impl Fn(&Item) -> Range<usize>,
+        number: impl Fn(&mut Item) -> &mut NameId,
+        mut find: impl FnMut(&[u8]) -> Option<NameId>,
+    ) -> bool {
+        let mut items = std::mem::take(&mut self.items);
+        let mut all = true;
+        // Records of one group come in runs, and topics are few.
+        let (mut last, mut last_number) = (&[][..], None);
+        for item in items.iter_mut().filter(|item| item.is_keyed()) {
+            let name = &self.bytes(item.source)[range(item)];
+            let number = number(item);
+            if *number != UNNAMED {
+                continue;
+            }
+            if last_number.is_none() || last != name {
+                (last, last_number) = (name, find(name));
+            }
+            match last_number {
+                Some(found) => *number = found,
+                None => all = false,
+            }
+        }
+        self.items = items;
+        all
+    }
+
+    pub(super) fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    pub(super) fn counts(&self) -> ReplayCounts {
+        self.counts
+    }
+
+    /// Bytes of the batches that were parsed.
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.bytes
+    }
+
+    /// In whose transaction the record is, if it is in any.
+    #[inline]
+    pub(super) fn producer(&self, item: &Item) -> Option<i64> {
+        item.producer.checked_sub(1).map(|at| self.producers[at as usize])
+    }
+
+    /// The commit of an item with an offset that is not negative.
+    #[inline]
+    pub(super) fn commit(&self, item: &Item) -> Commit<'_> {
+        let value = self.value(item);
+        let mut commit = Commit {
+            offset: item.number.cast_unsigned(),
+            leader_epoch: (item.leader_epoch != NO_EPOCH).then_some(item.leader_epoch),
+            metadata: "",
+            commit_timestamp_ms: item.commit_timestamp_ms,
+            expire_timestamp_ms: None,
+            topic_id: None,
+            record_offset: item.record_offset,
+        };
+        if item.kind == Kind::LongCommit {
+            // invariant: it was decoded a moment ago, from the same bytes.
+            let value = OffsetValue::decode(value).expect("decodes again");
+            commit.metadata = value.metadata;
+            commit.expire_timestamp_ms = value.expire_timestamp_ms;
+            commit.topic_id = value.topic_id;
+        } else if !value.is_empty() {
+            // invariant: as above.
+            commit.metadata = std::str::from_utf8(value).expect("it was text a moment ago");
+        }
+        commit
+    }
+
+    /// The key of a group's record.
+    pub(super) fn group_key(&self, item: &Item) -> &[u8] {
+        &self.bytes(item.source)[item.key_at as usize..][..item.number as usize]
+    }
+
+    /// The value of a group's record.
+    #[inline]
+    pub(super) fn value(&self, item: &Item) -> &[u8] {
+        if item.value_len == 0 { &[] } else { &self.bytes(item.source)[item.value_at as usize..][..item.value_len as usize] }
+    }
+
+    #[inline]
+    fn bytes(&self, source: Source) -> &[u8] {
+        match source {
+            Source::Read => self.buffer.bytes(),
+            Source::Decompressed => &self.decompressed,
+            Source::Copied => &self.copied,
+        }
+    }
+}
+
+impl Item {
+    /// Whether it is about a committed offset.
+    #[inline]
+    pub(super) fn is_keyed(&self) -> bool {
+        matches!(self.kind, Kind::Commit | Kind::LongCommit | Kind::Tombstone)
+    }
+
+    fn group_range(&self) -> Range<usize> {
+        self.key_at as usize..self.key_at as usize + usize::from(self.group_len)
+    }
+
+    fn topic_range(&self) -> Range<usize> {
+        let start = self.group_range().end + 2;
+        start..start + usize::from(self.topic_len)
+    }
+}
+
+fn intern(names: &mut Names, name: &[u8]) -> NameId {
+    // invariant: it was decoded as text a moment ago.
+    names.intern(std::str::from_utf8(name).expect("it was text a moment ago"))
+}
+
+/// Where a batch begins within `range`, which has several, about in its middle.
+fn middle(bytes: &[u8], range: &Range<usize>) -> Result<usize, DecodeError> {
+    let after = |at: usize| BatchHeader::parse(&bytes[at..]).map(|header| at + header.size as usize);
+    let mut at = after(range.start)?;
+    while at < range.start.midpoint(range.end) {
+        match after(at)? {
+            next if next < range.end => at = next,
+            _ => break,
+        }
+    }
+    Ok(at)
+}
+
+/// Parses pieces. One for each thread that does so.
+pub(super) struct Parser {
+    decoder: Decoder,
+    start_offset: u64,
+    skips_tombstones: bool,
+}
+
+impl Parser {
+    /// For the records of a log from `start_offset` on.
+    pub(super) fn new(decoder: Decoder, start_offset: u64) -> Self {
+        Self { decoder, start_offset, skips_tombstones: is_planted(Defect::LoadSkipsTombstones) }
+    }
+
+    /// Parses the batches in `range`. `false` if they take too much memory together.
+    fn parse(&mut self, piece: &mut Piece, range: Range<usize>) -> Result<bool, Cause> {
+        let Piece { buffer, items, producers, decompressed, copied, counts, bytes: read, .. } = piece;
+        items.clear();
+        producers.clear();
+        copied.clear();
+        (*counts, *read) = (ReplayCounts::default(), range.len() as u64);
+        // What an earlier piece has left there that could not be parsed to its end.
+        self.decoder.exchange_kept(decompressed);
+        let bytes = buffer.bytes();
+        let mut sink = Sink { items, counts, producer: 0, start_offset: self.start_offset, skips_tombstones: self.skips_tombstones };
+        let (mut at, mut kept) = (range.start, 0);
+        while at < range.end {
+            if kept + copied.len() > DECOMPRESSED_BYTES_MAX {
+                return Ok(false);
+            }
+            let rest = &bytes[at..];
+            let header = BatchHeader::parse_v2(rest).map_or_else(|| BatchHeader::parse(rest), Ok)?;
+            let entry = &rest[..header.size as usize];
+            at += entry.len();
+            sink.producer = 0;
+            if header.is_control() {
+                sink.markers(&header, self.decoder.records(entry)?)?;
+                continue;
+            }
+            if header.is_transactional() {
+                producers.push(header.producer_id);
+                sink.producer = producers.len() as u32;
+            }
+            if header.magic < 2 {
+                for record in self.decoder.records(entry)? {
+                    sink.copy(&record?, copied)?;
+                }
+            } else if header.codec()? == Codec::None {
+                let start = bytes.as_ptr().addr();
+                self.decoder.visit(&header, entry, |record| sink.record(record, Source::Read, |part| part.as_ptr().addr() - start))?;
+            } else {
+                self.decoder.visit_kept(&header, entry, |record, body_at| {
+                    kept = body_at + record.body.len();
+                    let start = record.body.as_ptr().addr();
+                    sink.record(record, Source::Decompressed, |part| part.as_ptr().addr() - start + body_at)
+                })?;
+            }
+        }
+        self.decoder.exchange_kept(decompressed);
+        // Of one batch alone that may be more.
+        if decompressed.len().max(copied.len()) > u32::MAX as usize { Err(Cause::TooLarge) } else { Ok(true) }
+    }
+}
+
+/// Where the items of a batch go.
+struct Sink<'p> {
+    items: &'p mut Vec<Item>,
+    counts: &'p mut ReplayCounts,
+    producer: u32,
+    start_offset: u64,
+    skips_tombstones: bool,
+}
+
+impl Sink<'_> {
+    /// Takes in a record; `at` tells where a part of it is.
+    // Inlined into its loops.
+    #[inline(always)]
+    fn record(&mut self, record: &RecordRef<'_>, source: Source, at: impl Fn(&[u8]) -> usize) -> Result<(), Cause> {
+        let offset = record.offset;
+        if offset < self.start_offset || (self.skips_tombstones && record.value.is_none()) {
+            return Ok(());
+        }
+        let in_key = |source| ReplayError { offset, part: RecordPart::Key, source };
+        let in_value = |source| ReplayError { offset, part: RecordPart::Value, source };
+        let key = record.key.ok_or(in_key(record::DecodeError::Null { at: 0 }))?;
+        let Some(place) = OffsetKey::decode(key).map_err(in_key)? else {
+            return self.of_group(key, record, source, at);
+        };
+        self.counts.records += 1;
+        self.counts.old_keys += u64::from(key[1] == OLD_KEY);
+        let mut item = Item {
+            partition: place.partition,
+            // Lengths of names have 15 bits.
+            group_len: place.group.len() as u16,
+            topic_len: place.topic.len() as u16,
+            ..self.item(offset, Kind::Tombstone, source, at(place.group.as_bytes()))
+        };
+        let Some(value) = record.value else {
+            self.counts.tombstones += 1;
+            self.items.push(item);
+            return Ok(());
+        };
+        let decoded = OffsetValue::decode(value).map_err(in_value)?;
+        self.counts.newer_values += u64::from(version_of(value).map_err(in_value)? > OffsetValue::LATEST_VERSION);
+        item.number = decoded.offset;
+        item.commit_timestamp_ms = decoded.commit_timestamp_ms;
+        item.leader_epoch = decoded.leader_epoch.unwrap_or(NO_EPOCH);
+        let is_long = decoded.expire_timestamp_ms.is_some() || decoded.topic_id.is_some();
+        item.kind = if is_long { Kind::LongCommit } else { Kind::Commit };
+        let rest = if is_long { value } else { decoded.metadata.as_bytes() };
+        if !rest.is_empty() {
+            (item.value_at, item.value_len) = (at(rest) as u32, rest.len() as u32);
+        }
+        self.items.push(item);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn item(&self, record_offset: u64, kind: Kind, source: Source, key_at: usize) -> Item {
+        Item {
+            record_offset,
+            number: 0,
+            commit_timestamp_ms: 0,
+            partition: 0,
+            leader_epoch: NO_EPOCH,
+            group: UNNAMED,
+            topic: UNNAMED,
+            key_at: key_at as u32,
+            value_at: 0,
+            value_len: 0,
+            producer: self.producer,
+            group_len: 0,
+            topic_len: 0,
+            kind,
+            source,
+        }
+    }
+
+    #[inline(never)]
+    fn of_group(&mut self, key: &[u8], record: &RecordRef<'_>, source: Source, at: impl Fn(&[u8]) -> usize) -> Result<(), Cause> {
+        let in_key = |source| ReplayError { offset: record.offset, part: RecordPart::Key, source };
+        let known = InternalTopic::ConsumerOffsets.knows(version_of(key).map_err(in_key)?);
+        self.counts.records += 1;
+        self.counts.unknown_types += u64::from(!known);
+        let kind = if record.value.is_some() { Kind::Group } else { Kind::GroupTombstone };
+        let mut item = Item { number: key.len() as i64, ..self.item(record.offset, kind, source, at(key)) };
+        if let Some(value) = record.value.filter(|value| !value.is_empty()) {
+            (item.value_at, item.value_len) = (at(value) as u32, value.len() as u32);
+        }
+        self.items.push(item);
+        Ok(())
+    }
+
+    /// Takes in a record whose bytes will not stay.
+    fn copy(&mut self, record: &RecordRef<'_>, copied: &mut Vec<u8>) -> Result<(), Cause> {
+        let (key, value) = (record.key.unwrap_or_default(), record.value.unwrap_or_default());
+        let (key_at, key_start, value_start) = (copied.len(), key.as_ptr().addr(), value.as_ptr().addr());
+        copied.extend_from_slice(key);
+        copied.extend_from_slice(value);
+        self.record(record, Source::Copied, |part| {
+            let start = part.as_ptr().addr();
+            if (key_start..=key_start + key.len()).contains(&start) {
+                key_at + start - key_start
+            } else {
+                key_at + key.len() + start - value_start
+            }
+        })
+    }
+
+    fn markers<'a>(
+        &mut self,
+        header: &BatchHeader,
+        records: impl Iterator<Item = Result<RecordRef<'a>, DecodeError>>,
+    ) -> Result<(), Cause> {
+        for record in records {
+            let record = record?;
+            if record.offset < self.start_offset || (self.skips_tombstones && record.value.is_none()) {
+                continue;
+            }
+            let kind = match ControlType::of_key(record.key.unwrap_or_default())? {
+                ControlType::Commit => Kind::CommitMarker,
+                ControlType::Abort => Kind::AbortMarker,
+                _ => continue,
+            };
+            self.items.push(Item { number: header.producer_id, ..self.item(record.offset, kind, Source::Read, 0) });
+        }
+        Ok(())
+    }
+}
