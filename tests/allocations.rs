@@ -9,8 +9,8 @@ use std::sync::Arc;
 use keeplog::inspect::record::{BatchSpec, BatchWriter, Decoder, Header};
 use keeplog::inspect::storage::{MemoryStorage, OpenMode, Storage, write_all_at};
 use keeplog::{
-    CONSUMER_OFFSETS, CleanOptions, Durability, Log, LogOptions, OffsetAndMetadata, OffsetOptions, OffsetStore, Record, RequiredAcks, Store,
-    StoreOptions,
+    CONSUMER_OFFSETS, CleanOptions, Durability, Log, LogOptions, OffsetAndMetadata, OffsetOptions, OffsetStore, Record, RequiredAcks,
+    Store, StoreOptions,
 };
 
 /// The system's allocator, counted by thread: tests run beside each other.

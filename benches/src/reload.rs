@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use keeplog_benches::{Figures, Run};
 use keeplog_engine::storage::RealStorage;
-use keeplog_engine::{DataDir, Durability, Log, LogOptions, TopicPartition};
+use keeplog_engine::{DataDir, Log, LogOptions, TopicPartition};
 use keeplog_offsets::{CommitOptions, OffsetAndMetadata, OffsetStore, RequiredAcks};
 use serde_json::json;
 

@@ -31,8 +31,8 @@ mod store;
 pub use cache::{Commit, CommittedOffset, GroupOffset, OffsetCache};
 pub use manager::{GroupOffsets, OffsetManager};
 pub use partition::partition_for;
-pub use replay::{Origin, Outcome, RecordPart, Replay, ReplayCounts, ReplayError};
 pub use pending::{Pending, Promise};
+pub use replay::{Origin, Outcome, RecordPart, Replay, ReplayCounts, ReplayError};
 pub use store::{
     CommitOptions, Escaped, Expired, Lead, ListedOffset, LoadReport, OffsetAndMetadata, OffsetStore, PartitionState, Producer, Refusal,
     RequiredAcks, Unstable,

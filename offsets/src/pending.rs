@@ -38,7 +38,9 @@ struct Shared<T> {
 }
 
 enum State<T> {
-    Waiting { waker: Option<Waker> },
+    Waiting {
+        waker: Option<Waker>,
+    },
     /// Nobody asks any more: the answer goes here.
     Called(Callback<T>),
     Answered(Result<T>),

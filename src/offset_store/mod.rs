@@ -12,8 +12,8 @@ use keeplog_engine::storage::{RealStorage, Storage};
 use keeplog_engine::{Error, Result};
 use keeplog_offsets::Lead;
 
-pub use self::options::OffsetOptions;
 use self::background::Background;
+pub use self::options::OffsetOptions;
 use crate::Store;
 
 /// The topic that holds committed offsets.
@@ -111,7 +111,8 @@ fn count_partitions(store: &Store, asked: Option<u32>) -> Result<u32> {
     let present: Vec<u32> = logs.iter().map(|log| log.topic_partition().partition()).collect();
     // A first open that was interrupted has made some of them: nothing was ever looked for in another place.
     let unused = logs.iter().all(|log| log.end_offset() == 0 && !log.data_dir().directory_was_clean());
-    let Some(count) = present.iter().max().map(|&highest| highest + 1).filter(|count| !unused || asked.unwrap_or(options::NUM_PARTITIONS) < *count)
+    let Some(count) =
+        present.iter().max().map(|&highest| highest + 1).filter(|count| !unused || asked.unwrap_or(options::NUM_PARTITIONS) < *count)
     else {
         let partitions = asked.unwrap_or(options::NUM_PARTITIONS);
         return if partitions == 0 {

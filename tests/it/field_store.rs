@@ -190,7 +190,10 @@ fn commits(producer_id: i64, sequence: i32, group: &str, offset: i64) -> Vec<u8>
 #[test]
 fn b20_an_offsets_log_stays_as_small_as_what_is_committed() {
     let disk = disk();
-    let options = OffsetOptions::new().offsets_commit_required_acks(RequiredAcks::Written).offsets_topic_num_partitions(1).offsets_topic_segment_bytes(65_536);
+    let options = OffsetOptions::new()
+        .offsets_commit_required_acks(RequiredAcks::Written)
+        .offsets_topic_num_partitions(1)
+        .offsets_topic_segment_bytes(65_536);
     let options = options.store(StoreOptions::new().background_thread(false));
     let offsets = OffsetStore::open_with(Arc::clone(&disk) as Arc<dyn Storage>, Path::new("/data"), options).unwrap();
     let log = offsets.store().log(CONSUMER_OFFSETS, 0).unwrap();

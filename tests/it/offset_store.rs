@@ -38,7 +38,9 @@ fn what_was_committed_is_there_after_a_restart() {
 #[test]
 fn answers_stay_while_the_cleaner_works() {
     let dir = tempfile::tempdir().unwrap();
-    let offsets = OffsetStore::open(dir.path(), options().offsets_commit_required_acks(RequiredAcks::Written).offsets_topic_num_partitions(1)).unwrap();
+    let offsets =
+        OffsetStore::open(dir.path(), options().offsets_commit_required_acks(RequiredAcks::Written).offsets_topic_num_partitions(1))
+            .unwrap();
     for round in 0..400_u64 {
         let commit: Vec<_> = (0..20).map(|p| ("orders", p, at(round))).collect();
         offsets.commit("g", &commit).unwrap();

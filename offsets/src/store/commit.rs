@@ -239,11 +239,7 @@ fn refusal(key: &OffsetKey<'_>, why: &str) -> Error {
     Error::invalid(OP, format!("{topic:?} partition {partition} of group {group:?}: {why}"))
 }
 
-fn first_refusal<T: AsRef<str>>(
-    group: &str,
-    offsets: &[(T, i32, OffsetAndMetadata)],
-    refused: Vec<Result<(), Refusal>>,
-) -> Result<()> {
+fn first_refusal<T: AsRef<str>>(group: &str, offsets: &[(T, i32, OffsetAndMetadata)], refused: Vec<Result<(), Refusal>>) -> Result<()> {
     let mut entries = offsets.iter().zip(refused).filter_map(|(entry, refused)| Some((entry, refused.err()?)));
     let Some(((topic, partition, _), why)) = entries.next() else { return Ok(()) };
     let others = match entries.count() {

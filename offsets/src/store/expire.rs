@@ -77,9 +77,8 @@ impl OffsetStore {
         let names: Vec<_> = names.into_iter().collect();
         for some in names.chunks(GROUPS_AT_A_TIME) {
             let none = BTreeSet::new();
-            let concerned: Vec<_> = shard.replay(|replay| {
-                some.iter().filter(|group| !doomed(replay, group, now, &none).is_empty()).collect()
-            })?;
+            let concerned: Vec<_> =
+                shard.replay(|replay| some.iter().filter(|group| !doomed(replay, group, now, &none).is_empty()).collect())?;
             if concerned.is_empty() {
                 continue;
             }
@@ -116,7 +115,7 @@ fn doomed(replay: &Replay, group: &str, now: Now, unshown: &BTreeSet<&[u8]>) -> 
     let dies = view.dies_without_offsets()
         && offsets.len() == held.len()
         && replay.pending_of(group).next().is_none()
-        && !unshown.iter().any(|key| of_the_group(key));
+        && !unshown.iter().any(of_the_group);
     Doomed { offsets, group: if dies { replay.groups().tombstones_of(group) } else { Vec::new() } }
 }
 

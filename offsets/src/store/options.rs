@@ -95,7 +95,10 @@ impl CommitOptions {
     pub(super) fn check(&self) -> Result<()> {
         let refuse = |why: String| Err(Error::invalid("set the options of an offset store", why));
         if self.offset_metadata_max_bytes > METADATA_MAX {
-            return refuse(format!("offset_metadata_max_bytes is {}, a record takes {METADATA_MAX} at most", self.offset_metadata_max_bytes));
+            return refuse(format!(
+                "offset_metadata_max_bytes is {}, a record takes {METADATA_MAX} at most",
+                self.offset_metadata_max_bytes
+            ));
         }
         if self.offsets_retention.is_zero() {
             return refuse("offsets_retention is 0: every offset would go at once".into());

@@ -84,7 +84,13 @@ impl Shard {
     }
 
     /// Writes `records` as one batch, in the order that `order` stands for. Returns its last offset.
-    pub(super) fn append(&self, order: &mut Order, producer: Option<Producer>, records: Vec<Record>, promise: Option<Promise>) -> Result<u64> {
+    pub(super) fn append(
+        &self,
+        order: &mut Order,
+        producer: Option<Producer>,
+        records: Vec<Record>,
+        promise: Option<Promise>,
+    ) -> Result<u64> {
         let placed = match producer {
             None => self.log.append(&records, Durability::Buffered)?,
             Some(Producer { id, epoch }) => self.log.append_in_transaction(id, epoch, &records, Durability::Buffered)?,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::door::{CommitOptions, Durability, Log, LogOptions, OffsetAndMetadata, OffsetStore, Store, StoreOptions};
+use crate::door::{CommitOptions, Log, LogOptions, OffsetAndMetadata, OffsetStore, RequiredAcks, Store, StoreOptions};
 use crate::failure::Failure;
 
 /// The topic of the store, and its partitions.

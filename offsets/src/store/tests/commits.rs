@@ -206,7 +206,9 @@ fn another_mode_waits_for_what_was_begun_in_the_one_before() {
 fn settings_change_while_the_store_is_open_and_bad_ones_change_nothing() {
     let store = open(&disk());
     store.set_options(CommitOptions::new().offset_metadata_max_bytes(3)).unwrap();
-    assert!(store.commit("g", &[("t", 0, at(1).metadata("xxxx"))]).is_err() && store.commit("g", &[("t", 0, at(1).metadata("xxx"))]).is_ok());
+    assert!(
+        store.commit("g", &[("t", 0, at(1).metadata("xxxx"))]).is_err() && store.commit("g", &[("t", 0, at(1).metadata("xxx"))]).is_ok()
+    );
     for bad in [CommitOptions::new().offset_metadata_max_bytes(32_768), CommitOptions::new().offsets_retention(std::time::Duration::ZERO)] {
         assert_eq!(store.set_options(bad.clone()).unwrap_err().kind(), ErrorKind::InvalidInput);
         assert_eq!(OffsetStore::open(open_logs(&disk(), 1), bad).unwrap_err().kind(), ErrorKind::InvalidInput);
@@ -314,7 +316,8 @@ fn a_deletion_covers_the_key_of_0_8_2_as_well() {
     let (mut v0, mut value) = (Vec::new(), Vec::new());
     assert!(OffsetKey { group: "g", topic: "t", partition: 0 }.encode(&mut v0));
     v0[1] = 0;
-    let old = OffsetValue { offset: 4, leader_epoch: None, metadata: "", commit_timestamp_ms: 5, expire_timestamp_ms: None, topic_id: None };
+    let old =
+        OffsetValue { offset: 4, leader_epoch: None, metadata: "", commit_timestamp_ms: 5, expire_timestamp_ms: None, topic_id: None };
     assert!(old.encode(&mut value));
     log.append(&[Record::new(v0.clone(), value)], Durability::Synced).unwrap();
     let store = OffsetStore::open(logs, CommitOptions::new()).unwrap();

@@ -111,7 +111,8 @@ fn e06_no_retention_overflows() {
     let disk = disk();
     let (_, store) = single(&disk);
     store.commit("g", &[("t", 0, at(1)), ("t", 1, at(1).commit_timestamp_ms(0)), ("t", 2, at(1).commit_timestamp_ms(i64::MAX))]).unwrap();
-    for retention in [std::time::Duration::MAX, std::time::Duration::from_millis(i64::MAX as u64), std::time::Duration::from_secs(1 << 40)] {
+    for retention in [std::time::Duration::MAX, std::time::Duration::from_millis(i64::MAX as u64), std::time::Duration::from_secs(1 << 40)]
+    {
         store.set_options(CommitOptions::new().offsets_retention(retention)).unwrap();
         assert_eq!(expired(&store), (0, 0));
     }
