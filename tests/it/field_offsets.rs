@@ -243,7 +243,7 @@ fn e11_a_load_during_a_pass_gives_the_same_answers() {
     assert_eq!(answers(&offsets).len(), 40);
 }
 
-/// Commits and deletions from many threads while a cleaner works on small segments: all come to their end.
+/// Commits, deletions and expiries from many threads while a cleaner works on small segments: all come to their end.
 #[test]
 fn e12_commits_deletions_and_the_cleaner_do_not_wait_for_each_other() {
     let offsets = open(&disk());
@@ -254,7 +254,8 @@ fn e12_commits_deletions_and_the_cleaner_do_not_wait_for_each_other() {
                 scope.spawn(move || {
                     for round in 0..50 {
                         let group = format!("group-{}", (worker + round) % 8);
-                        offsets.commit(&group, &[("t", 0, at(round)), ("u", 1, at(worker))]).unwrap();
+                        let old = at(round).commit_timestamp_ms(1);
+                        offsets.commit(&group, &[("t", 0, at(round)), ("u", 1, at(worker)), ("v", 2, old)]).unwrap();
                         match round % 5 {
                             0 => _ = offsets.delete_group(&group).unwrap(),
                             1 => _ = offsets.delete_offsets(&group, &[("u", 1)]).unwrap(),
@@ -266,6 +267,7 @@ fn e12_commits_deletions_and_the_cleaner_do_not_wait_for_each_other() {
             .collect();
         let log = log_of(&offsets);
         while workers.iter().any(|worker| !worker.is_finished()) {
+            offsets.expire().unwrap();
             log.roll().unwrap();
             offsets.store().clean(&log).unwrap();
         }
