@@ -25,9 +25,11 @@
 //! Errors have a [`ErrorKind`] that says what can be done, and name file and position.
 #![forbid(unsafe_code)]
 
+mod metrics;
 mod offset_store;
 mod store;
 
+pub use crate::metrics::{Metric, MetricKind};
 pub use keeplog_cleaner::{CleanOptions, CleanOutcome, CleanReport, Merge, Overflow, Progress, Watch, clean};
 pub use keeplog_engine::record::{Codec, Header, Record, StoredRecord, TimestampType, TxnResult};
 pub use keeplog_engine::{
@@ -35,11 +37,11 @@ pub use keeplog_engine::{
     RetentionReport, TopicPartition, TransactionEnd,
 };
 pub use keeplog_offsets::{
-    CommitOptions, CommittedOffset, Expired, GroupOffset, GroupOffsets, Lead, ListedOffset, LoadReport, OffsetAndMetadata, OffsetManager,
-    Outcome, PartitionState, Pending, Producer, Promise, Refusal, RequiredAcks, Unstable,
+    CommitOptions, CommittedOffset, Expired, GroupOffset, GroupOffsets, Lead, ListedOffset, LoadReport, OffsetAndMetadata, OffsetCounters,
+    OffsetManager, Outcome, PartitionState, Pending, Producer, Promise, Refusal, RequiredAcks, Unstable,
 };
-pub use offset_store::{CONSUMER_OFFSETS, OffsetOptions, OffsetStore, TRANSACTION_STATE};
-pub use store::{CleanerSettings, CleanerStatus, LastClean, METRICS, Metric, MetricKind, PassProgress, Store, StoreOptions};
+pub use offset_store::{CONSUMER_OFFSETS, OFFSET_METRICS, OffsetOptions, OffsetStore, TRANSACTION_STATE};
+pub use store::{CleanerSettings, CleanerStatus, LastClean, METRICS, PassProgress, Store, StoreOptions};
 
 /// What tools need and applications don't: batches, positions, raw bytes, files, recovery reports.
 pub mod inspect {

@@ -34,6 +34,6 @@ pub use partition::partition_for;
 pub use pending::{Pending, Promise};
 pub use replay::{Origin, Outcome, RecordPart, Replay, ReplayCounts, ReplayError};
 pub use store::{
-    CommitOptions, Escaped, Expired, Lead, ListedOffset, LoadReport, OffsetAndMetadata, OffsetStore, PartitionState, Producer, Refusal,
-    RequiredAcks, Unstable,
+    CommitOptions, Escaped, Expired, Lead, ListedOffset, LoadReport, OffsetAndMetadata, OffsetCounters, OffsetStore, PartitionState,
+    Producer, Refusal, RequiredAcks, Unstable,
 };

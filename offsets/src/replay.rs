@@ -110,6 +110,13 @@ impl Replay {
         &self.cache
     }
 
+    /// Gives back the room that many removals have left in the cache, where it is worth it.
+    pub(crate) fn compact(&mut self) {
+        if self.cache.needs_compaction() {
+            self.cache.compact();
+        }
+    }
+
     /// The groups so far, by their own records.
     #[must_use]
     pub fn groups(&self) -> &Groups {

@@ -11,6 +11,8 @@ use keeplog_engine::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use keeplog_engine::{Error, ErrorKind, Result};
 use keeplog_offsets::OffsetStore;
 
+use super::metrics::OffsetMetrics;
+
 /// How long a thread that has nothing to do sleeps at most.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -22,6 +24,7 @@ pub(super) struct Background {
 
 struct Shared {
     offsets: OffsetStore,
+    metrics: OffsetMetrics,
     is_stopped: AtomicBool,
     loaders: AtomicUsize,
     check_interval: Mutex<Duration>,
@@ -29,9 +32,10 @@ struct Shared {
 }
 
 impl Background {
-    pub(super) fn new(offsets: OffsetStore, check_interval: Duration) -> Self {
+    pub(super) fn new(offsets: OffsetStore, metrics: OffsetMetrics, check_interval: Duration) -> Self {
         let shared = Shared {
             offsets,
+            metrics,
             is_stopped: AtomicBool::new(false),
             loaders: AtomicUsize::new(0),
             check_interval: Mutex::new(check_interval),
@@ -61,6 +65,10 @@ impl Background {
             tracing::warn!(%error, "partitions are loaded in the thread that asked for it");
             self.shared.load();
         }
+    }
+
+    pub(super) fn publish_metrics(&self) {
+        self.shared.metrics.publish(&self.shared.offsets);
     }
 
     pub(super) fn set_check_interval(&self, interval: Duration) {
@@ -124,8 +132,11 @@ impl Shared {
             if self.is_stopped() {
                 return;
             }
-            if is_due && let Err(error) = self.offsets.expire() {
-                tracing::warn!(%error, "offsets that have expired could not be removed; they are tried again");
+            if is_due {
+                if let Err(error) = self.offsets.expire() {
+                    tracing::warn!(%error, "offsets that have expired could not be removed; they are tried again");
+                }
+                self.metrics.publish(&self.offsets);
             }
         }
     }

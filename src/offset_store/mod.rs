@@ -2,6 +2,7 @@
 
 mod background;
 mod manager;
+mod metrics;
 mod options;
 
 use std::ops::Deref;
@@ -13,6 +14,8 @@ use keeplog_engine::{Error, Result};
 use keeplog_offsets::Lead;
 
 use self::background::Background;
+pub use self::metrics::OFFSET_METRICS;
+use self::metrics::OffsetMetrics;
 pub use self::options::OffsetOptions;
 use crate::Store;
 
@@ -53,7 +56,7 @@ impl OffsetStore {
         let logs = (0..partitions).map(|p| store.log(CONSUMER_OFFSETS, p)).collect::<Result<Vec<_>>>()?;
         let open = if lead_all { keeplog_offsets::OffsetStore::open } else { keeplog_offsets::OffsetStore::open_unled };
         let offsets = open(logs, commit)?;
-        let background = Arc::new(Background::new(offsets.clone(), offsets_retention_check_interval));
+        let background = Arc::new(Background::new(offsets.clone(), OffsetMetrics::new(path), offsets_retention_check_interval));
         if has_threads {
             background.start()?;
         }
@@ -82,6 +85,13 @@ impl OffsetStore {
     /// Changes how often offsets are looked for that have expired.
     pub fn set_retention_check_interval(&self, interval: std::time::Duration) {
         self.background.set_check_interval(interval);
+    }
+
+    /// Sets the metrics of this store ([`OFFSET_METRICS`](crate::OFFSET_METRICS)), and those of the one beneath, to what is the case
+    /// now. Done by itself every `offsets_retention_check_interval`; an application that answers an exporter calls it before.
+    pub fn publish_metrics(&self) {
+        self.background.publish_metrics();
+        self.store.publish_metrics();
     }
 
     /// Closes the store, after everything that was committed is on stable storage and answered. Commits and deletions through other

@@ -10,58 +10,15 @@ use std::time::Duration;
 use keeplog_cleaner::{CleanOutcome, CleanReport};
 use keeplog_engine::sync::{Mutex, PoisonError};
 use keeplog_engine::{Log, TopicPartition};
-use metrics::{Label, SharedString, Unit};
+use metrics::{Label, SharedString};
 
 use super::{CleanerStatus, Inner};
 
-/// A metric of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Metric {
-    /// Its name.
-    pub name: &'static str,
-    /// Whether it is set, counts up, or collects.
-    pub kind: MetricKind,
-    /// What its numbers are: `count`, `bytes`, `percent`, `seconds`, `milliseconds` or `offset`.
-    pub unit: &'static str,
-    /// Whether there is one for each log, with the labels `topic` and `partition`.
-    pub per_log: bool,
-    /// What it says.
-    pub meaning: &'static str,
-    /// Kafka's own, if it has one: `LogCleaner: cleaner-recopy-percent` stands for the MBean `kafka.log:type=LogCleaner,name=cleaner-recopy-percent`.
-    pub kafka: Option<&'static str>,
-}
-
-/// How a metric is updated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricKind {
-    /// Set to what is the case now.
-    Gauge,
-    /// Only grows.
-    Counter,
-    /// Collects one value a pass.
-    Histogram,
-}
-
-macro_rules! metrics {
-    ($($id:ident $kind:ident $unit:literal $scope:ident $name:literal $(($kafka:literal))? $meaning:literal;)*) => {
-        $(const $id: &str = $name;)*
-
-        /// Every metric of a store.
-        pub const METRICS: &[Metric] = &[$(Metric {
-            name: $name,
-            kind: MetricKind::$kind,
-            unit: $unit,
-            per_log: metrics!(@ $scope),
-            meaning: $meaning,
-            kafka: [$(Some($kafka),)? None][0],
-        },)*];
-    };
-    (@ log) => { true };
-    (@ store) => { false };
-}
+use crate::metrics::{describe, metrics};
 
 metrics! {
+    /// Every metric of a store.
+    pub METRICS;
     RECOPY Gauge "percent" store "kafka.log.LogCleaner.cleaner-recopy-percent" ("LogCleaner: cleaner-recopy-percent")
         "of the bytes that the last pass read, those that stay";
     CLEAN_TIME Gauge "seconds" store "kafka.log.LogCleaner.max-clean-time-secs" ("LogCleaner: max-clean-time-secs")
@@ -134,20 +91,7 @@ struct Selection {
 impl StoreMetrics {
     /// Describes all metrics to the recorder, if there is one.
     pub(super) fn new(directory: &std::path::Path) -> Self {
-        for metric in METRICS {
-            let unit = match metric.unit {
-                "bytes" => Unit::Bytes,
-                "percent" => Unit::Percent,
-                "seconds" => Unit::Seconds,
-                "milliseconds" => Unit::Milliseconds,
-                _ => Unit::Count,
-            };
-            match metric.kind {
-                MetricKind::Gauge => metrics::describe_gauge!(metric.name, unit, metric.meaning),
-                MetricKind::Counter => metrics::describe_counter!(metric.name, unit, metric.meaning),
-                MetricKind::Histogram => metrics::describe_histogram!(metric.name, unit, metric.meaning),
-            }
-        }
+        describe(METRICS);
         let directory = Arc::<str>::from(directory.display().to_string());
         Self { directory: SharedString::from_shared(directory), selection: Mutex::default() }
     }

@@ -23,7 +23,7 @@ use keeplog_engine::{DataDir, Error, ErrorKind, Log, Result, TopicPartition};
 
 pub use background::{CleanerStatus, LastClean};
 pub use cleaning::is_known_compacted;
-pub use metrics::{METRICS, Metric, MetricKind};
+pub use metrics::METRICS;
 pub use options::StoreOptions;
 pub use progress::PassProgress;
 pub use settings::CleanerSettings;

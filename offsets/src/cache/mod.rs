@@ -150,6 +150,12 @@ impl OffsetCache {
         self.names.groups.iter().map(|(_, name)| name)
     }
 
+    /// Whether `group` has a committed offset.
+    #[must_use]
+    pub fn has_group(&self, group: &str) -> bool {
+        self.names.groups.find(group.as_bytes()).is_some()
+    }
+
     /// Takes a commit over, unless what is held for `key` comes from a later record. Returns whether it was taken.
     pub fn apply_commit(&mut self, key: &OffsetKey<'_>, commit: &Commit<'_>) -> bool {
         let KeyNames { groups, topics } = &mut self.names;

@@ -37,6 +37,7 @@ impl OffsetStore {
         let doomed: BTreeSet<_> = asked.chain(held).collect();
         let count = doomed.len();
         self.write_tombstones(shard, order, doomed)?;
+        shard.counters().deleted(count as u64);
         Ok(count)
     }
 
@@ -61,6 +62,7 @@ impl OffsetStore {
         doomed.extend(places_of(&order.unshown_keys()).filter(|key| key.group == group).filter_map(|key| encoded(&key)));
         let count = doomed.len();
         self.write_tombstones(shard, order, doomed.into_iter().chain(of_the_group))?;
+        shard.counters().deleted(count as u64);
         Ok(count)
     }
 
@@ -88,10 +90,13 @@ impl OffsetStore {
                     let waiting = replay.pending_places().chain(places_of(&unshown)).filter(is_meant);
                     committed.chain(waiting.filter_map(|key| encoded(&key))).collect::<BTreeSet<_>>()
                 })?;
-                deleted += doomed.len();
+                let count = doomed.len();
                 drop(unshown);
                 self.write_tombstones(shard, order, doomed)?;
+                shard.counters().deleted(count as u64);
+                deleted += count;
             }
+            shard.compact();
         }
         Ok(deleted)
     }

@@ -57,10 +57,12 @@ impl OffsetStore {
     pub fn expire(&self) -> Result<Expired> {
         let retention_ms = i64::try_from(self.inner.options().offsets_retention.as_millis()).unwrap_or(i64::MAX);
         let now = Now { now_ms: self.now_ms(), retention_ms };
+        let _span = tracing::debug_span!("expire committed offsets", retention_ms).entered();
         let mut expired = Expired::default();
         for shard in self.led_shards() {
             if shard.served().state() == PartitionState::Active {
                 self.expire_in(shard, now, &mut expired)?;
+                shard.compact();
             }
         }
         if expired != Expired::default() {
@@ -85,11 +87,14 @@ impl OffsetStore {
             let order = shard.order();
             let unshown = order.unshown_keys();
             let doomed: Vec<_> = shard.replay(|replay| concerned.iter().map(|group| doomed(replay, group, now, &unshown)).collect())?;
-            expired.offsets += doomed.iter().map(|doomed| doomed.offsets.len() as u64).sum::<u64>();
-            expired.groups += doomed.iter().filter(|doomed| !doomed.group.is_empty()).count() as u64;
+            let offsets = doomed.iter().map(|doomed| doomed.offsets.len() as u64).sum::<u64>();
+            let groups = doomed.iter().filter(|doomed| !doomed.group.is_empty()).count() as u64;
             let keys: Vec<_> = doomed.into_iter().flat_map(|doomed| doomed.offsets.into_iter().chain(doomed.group)).collect();
             drop(unshown);
             self.write_tombstones(shard, order, keys)?;
+            shard.counters().expired(offsets);
+            expired.offsets += offsets;
+            expired.groups += groups;
         }
         Ok(())
     }

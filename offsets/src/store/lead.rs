@@ -150,7 +150,13 @@ impl Shard {
     }
 
     fn load_log(&self, progress: &LoadProgress, all_bytes: Option<u64>) -> Result<(Replay, LoadReport)> {
-        load_with(self.log(), threads_for(self.log(), all_bytes), &|bytes| progress.add(bytes))
+        let span = tracing::info_span!("load committed offsets", log = %self.log().topic_partition(), bytes = progress.bytes());
+        let _entered = span.enter();
+        let clock = self.log().storage();
+        let began = clock.monotonic();
+        let loaded = load_with(self.log(), threads_for(self.log(), all_bytes), &|bytes| progress.add(bytes))?;
+        self.counters().loaded(clock.monotonic().saturating_sub(began));
+        Ok(loaded)
     }
 
     fn take_over(&self, loaded: Result<(Replay, LoadReport)>) -> Result<LoadReport> {

@@ -2,6 +2,7 @@
 
 mod bell;
 mod commit;
+mod counters;
 mod delete;
 mod expire;
 mod fetch;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use keeplog_engine::sync::{Arc, Mutex, PoisonError, RwLock, map_each};
 use keeplog_engine::{Error, ErrorKind, Log, Result};
 
+pub use counters::OffsetCounters;
 pub use expire::Expired;
 pub use leading::{Lead, PartitionState};
 pub use options::{CommitOptions, RequiredAcks};
@@ -26,6 +28,7 @@ pub use types::{Escaped, ListedOffset, LoadReport, OffsetAndMetadata, Producer, 
 use crate::load::size_bytes;
 use crate::partition::partition_for;
 use bell::Bell;
+use counters::Counters;
 use shard::Shard;
 
 /// The committed offsets of consumer groups: kept in logs, served from memory.
@@ -46,6 +49,7 @@ struct Inner {
     partitions: NonZeroU32,
     options: RwLock<CommitOptions>,
     last_load: Mutex<LoadReport>,
+    counters: Arc<Counters>,
     /// Rung when there is something for the background thread.
     bell: Bell,
 }
@@ -73,9 +77,10 @@ impl OffsetStore {
         options.check()?;
         let partitions = check_logs(&logs)?;
         logs.iter().try_for_each(check_whole)?;
-        let shards = logs.into_iter().map(|log| Arc::new(Shard::new(log))).collect();
+        let counters = Arc::<Counters>::default();
+        let shards = logs.into_iter().map(|log| Arc::new(Shard::new(log, Arc::clone(&counters)))).collect();
         let (options, last_load) = (RwLock::new(options), Mutex::default());
-        Ok(Self { inner: Arc::new(Inner { shards, partitions, options, last_load, bell: Bell::default() }) })
+        Ok(Self { inner: Arc::new(Inner { shards, partitions, options, last_load, counters, bell: Bell::default() }) })
     }
 
     /// Syncs and shows everything that was committed before this call, by anyone.
@@ -96,6 +101,7 @@ impl OffsetStore {
         if !linger.is_zero() {
             self.inner.bell.pause(linger);
         }
+        let _span = tracing::debug_span!("sync commits").entered();
         if let Err(error) = self.flush() {
             tracing::error!(%error, "commits could not be made durable");
         }

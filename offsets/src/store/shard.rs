@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use keeplog_engine::planted::{Defect, is_planted};
 use keeplog_engine::record::{Record, TxnResult};
-use keeplog_engine::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use keeplog_engine::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use keeplog_engine::{Durability, Error, ErrorKind, Log, Result, TransactionEnd};
 
 use self::answers::Answers;
+use super::counters::Counters;
 use super::leading::{Leading, Served};
 use super::types::Producer;
 use crate::cache::OffsetCache;
@@ -29,6 +30,7 @@ pub(super) struct Shard {
     order: Mutex<Order>,
     served: RwLock<Served>,
     answers: Answers,
+    counters: Arc<Counters>,
 }
 
 /// What is to be done in the order of the log.
@@ -65,8 +67,9 @@ pub(super) enum Until {
 
 impl Shard {
     /// A partition that is not led.
-    pub(super) fn new(log: Log) -> Self {
-        Self { log, order: Mutex::default(), served: RwLock::new(Served::NotLed), answers: Answers::default() }
+    pub(super) fn new(log: Log, counters: Arc<Counters>) -> Self {
+        let (order, answers) = (Mutex::default(), Answers::default());
+        Self { log, order, served: RwLock::new(Served::NotLed), answers, counters }
     }
 
     pub(super) fn log(&self) -> &Log {
@@ -157,15 +160,29 @@ impl Shard {
 
     fn show(&self, order: &mut Order, last_offset: u64) {
         let mut served = self.served_mut();
+        let mut commits = 0;
         while let Some(next) = order.unshown.pop_front_if(|next| next.last_offset <= last_offset) {
             // A load that failed meanwhile has more to say than one commit.
             if let Served::Loaded(replay) = &mut *served {
                 next.show(replay);
+                commits += next.commits();
             }
             if let Some(promise) = next.promise {
                 self.answers.push(promise, Ok(()));
             }
         }
+        self.counters.shown(commits);
+    }
+
+    /// Gives back the room that many removals have left in the cache.
+    pub(super) fn compact(&self) {
+        if let Served::Loaded(replay) = &mut *self.served_mut() {
+            replay.compact();
+        }
+    }
+
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// Tells those who wait that it is not known what became of their writes.
@@ -242,6 +259,14 @@ impl Order {
 }
 
 impl Unshown {
+    /// Offsets that it commits.
+    fn commits(&self) -> u64 {
+        match &self.what {
+            Written::Records(_, records) => records.iter().filter(|record| record.value.is_some()).count() as u64,
+            Written::Marker(..) => 0,
+        }
+    }
+
     fn show(&self, replay: &mut Replay) {
         match &self.what {
             Written::Marker(producer, outcome) => replay.marker(producer.id, *outcome),

@@ -4,6 +4,7 @@ use std::path::Path;
 use keeplog_engine::record::Record;
 use keeplog_engine::storage::{MemoryStorage, OpenMode, Storage, read_exact_at, write_all_at};
 use keeplog_engine::{Durability, LogOptions};
+use metrics::Unit;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
 use super::*;
@@ -138,6 +139,7 @@ fn the_page_and_the_code_agree() {
     let rows: Vec<&str> = PAGE.lines().filter(|line| line.starts_with("| `")).collect();
     let expected: Vec<String> = METRICS
         .iter()
+        .chain(crate::OFFSET_METRICS)
         .map(|metric| {
             let kind = format!("{:?}", metric.kind).to_lowercase();
             let labels = if metric.per_log { "topic, partition" } else { "" };
