@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Clean(Clean),
     /// Loads the offset cache from its logs.
     Reload(Reload),
+    /// Loads the offset cache from logs of many shapes, beside the plain fold of the same logs.
+    Load(Load),
     /// Commits at full speed with the background cleaner at work, and prints for every minute what disk, memory and latencies
     /// came to.
     Soak(Soak),
@@ -320,6 +322,24 @@ pub(crate) struct Reload {
     /// `segment.bytes`, MiB.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..2048))]
     pub(crate) segment_mib: u32,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Load {
+    /// Which of the shapes: A (10,000 groups x 20 topics x 50 partitions, cleaned, one record a batch), B (20 a batch), C (a fifth
+    /// of the groups, five records each), D (C in zstd, 100 a batch), A50 (A in 50 logs), E (200,000 groups x 1 x 50), F (1,000,000
+    /// groups x 10 topics x 1). All, unless some are named.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) shapes: Vec<String>,
+    /// Groups, and so records, against the ten million of each shape.
+    #[arg(long, default_value_t = 0.1)]
+    pub(crate) scale: f64,
+    /// Threads to load with.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2])]
+    pub(crate) threads: Vec<usize>,
+    /// Leave out the plain fold.
+    #[arg(long)]
+    pub(crate) fast_only: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -14,6 +14,7 @@ mod growth;
 mod idle;
 mod latencies;
 mod latency;
+mod load;
 mod process;
 mod publish;
 mod reload;
@@ -55,6 +56,7 @@ fn run(args: &Args) -> Outcome<()> {
         Command::Append(append) => append::run(append, common).map(show),
         Command::Clean(clean) => clean::run(clean, common).map(show),
         Command::Reload(reload) => reload::run(reload, common).map(show),
+        Command::Load(load) => load::run(load, common).map(show),
         Command::Make(make) => make_log(make),
         Command::Report { what: args::Report::Clean(clean) } => publish(table::run(clean, common)?, &clean.publish),
         Command::Report { what: args::Report::Render { files } } => publish::render(files),
