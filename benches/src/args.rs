@@ -42,6 +42,8 @@ pub(crate) enum Command {
     /// One pass of the cleaner over fresh copies of a log, every output on stable storage before the clock stops. What
     /// survives is checked after every run.
     Clean(Clean),
+    /// Commits and fetches of the offset store: durable, answered later, from memory; other stores beside them.
+    Commits(Commits),
     /// Loads the offset cache from its logs.
     Reload(Reload),
     /// Loads the offset cache from logs of many shapes, beside the plain fold of the same logs.
@@ -177,6 +179,22 @@ pub(crate) enum Axis {
     Size,
     Keys,
     Logs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Commits {
+    /// Seconds of each run.
+    #[arg(long, default_value_t = 3.0)]
+    pub(crate) seconds: f64,
+    /// Groups that commit, where a line does not say how many.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) groups: u32,
+    /// Another store beside it, by a program that takes `DIR THREADS SECONDS`, such as
+    /// redb=benches/stores/target/release/redb.
+    #[arg(long, value_name = "NAME=PROGRAM", value_parser = peer)]
+    pub(crate) peer: Vec<Peer>,
+    #[command(flatten)]
+    pub(crate) publish: Publish,
 }
 
 #[derive(Debug, clap::Args)]

@@ -9,6 +9,7 @@ mod args;
 mod beside;
 mod cache;
 mod clean;
+mod commits;
 mod dedup;
 mod growth;
 mod idle;
@@ -55,6 +56,7 @@ fn run(args: &Args) -> Outcome<()> {
     match &args.command {
         Command::Append(append) => append::run(append, common).map(show),
         Command::Clean(clean) => clean::run(clean, common).map(show),
+        Command::Commits(commits) => publish(commits::run(commits, common)?, &commits.publish),
         Command::Reload(reload) => reload::run(reload, common).map(show),
         Command::Load(load) => load::run(load, common).map(show),
         Command::Make(make) => make_log(make),
