@@ -8,6 +8,9 @@ use super::types::{ListedOffset, OffsetAndMetadata, Unstable};
 use crate::cache::GroupOffset;
 use crate::record::OffsetKey;
 
+/// From here on places are looked up side by side.
+const MANY: usize = 8;
+
 impl OffsetStore {
     /// What `group` has committed for each of `partitions` (topic, partition), in their order; `None` for nothing.
     ///
@@ -15,7 +18,13 @@ impl OffsetStore {
     /// `Loading` and `NotLeader` for a partition of the store that is not served; `Corrupt` and others for one whose load
     /// failed.
     pub fn fetch<T: AsRef<str>>(&self, group: &str, partitions: &[(T, i32)]) -> Result<Vec<Option<OffsetAndMetadata>>> {
-        self.shard(group).read(|cache| partitions.iter().map(|place| cache.get(&key(group, place)).map(Into::into)).collect())
+        let shard = self.shard(group);
+        if partitions.len() < MANY {
+            return shard.read(|cache| partitions.iter().map(|place| cache.get(&key(group, place)).map(Into::into)).collect());
+        }
+        let keys: Vec<_> = partitions.iter().map(|place| key(group, place)).collect();
+        let found = shard.read(|cache| cache.get_many(&keys))?;
+        Ok(found.into_iter().map(|found| found.map(Into::into)).collect())
     }
 
     /// As [`OffsetStore::fetch`], and [`Unstable`] where a commit waits for the end of its transaction: what is answered
