@@ -11,9 +11,9 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::Commit;
 use super::block::{Block, Headers, NONE, Place, SPAN, Shape};
-use super::entry::{Entries, Entry};
+use super::entry::{Entries, Entry, TopicId, Values};
 use super::names::NameId;
-use super::runs::{NOWHERE, RUN_LEN_MAX, Runs};
+use super::runs::Runs;
 
 /// A block grows up to so many entries packed; one with more is likely to get all.
 const PACKED_MAX: usize = 4;
@@ -45,6 +45,8 @@ pub(super) struct TopicFacts {
     pub(super) blocks: u32,
     /// One past the highest partition seen.
     pub(super) width: u32,
+    /// The first id that a commit came with; others lie with their commits.
+    pub(super) id: Option<TopicId>,
 }
 
 /// The names that nothing uses any more.
@@ -148,12 +150,24 @@ impl Blocks {
         self.runs.entry(block.start + block.index(bit) as u32)
     }
 
+    /// What an entry of a block says.
+    #[inline]
+    pub(super) fn values(&self, block: &Block, entry: &Entry) -> Values {
+        self.entries.values(entry, &self.topics[block.topic as usize].id)
+    }
+
+    /// What the entry of a partition that has one says.
+    #[inline]
+    pub(super) fn values_at(&self, id: u32, bit: u32) -> Values {
+        self.values(self.headers.get(id), self.entry(id, bit))
+    }
+
     /// Puts a commit where there is none.
     #[inline]
     pub(crate) fn insert(&mut self, id: u32, bit: u32, commit: &Commit<'_>) {
-        let entry = self.entries.make(commit);
         let block = *self.headers.get(id);
         let topic = &mut self.topics[block.topic as usize];
+        let entry = self.entries.make(commit, &mut topic.id);
         topic.width = topic.width.max(u32::try_from(block.partition(bit)).map_or(0, |partition| partition + 1));
         match block.shape() {
             Shape::Dense(len) if (bit as usize) < len => *self.runs.entry_mut(block.start + bit) = entry,
@@ -177,18 +191,16 @@ impl Blocks {
         } else {
             Shape::dense(self.width_in(block.topic, block.span()).max(block.width()).max(bit as usize + 1))
         };
-        let mut moved = [Entry::default(); RUN_LEN_MAX];
         let mut grown = block;
         grown.present |= 1 << bit;
-        grown.set_array(NOWHERE, shape);
+        grown.set_array(self.runs.take(shape.len()), shape);
         for other in bits(block.present) {
-            moved[grown.index(other)] = *self.runs.entry(block.start + block.index(other) as u32);
+            let moved = *self.runs.entry(block.start + block.index(other) as u32);
+            *self.runs.entry_mut(grown.start + grown.index(other) as u32) = moved;
         }
-        moved[grown.index(bit)] = entry;
+        *self.runs.entry_mut(grown.start + grown.index(bit) as u32) = entry;
         self.give_back(&block);
-        let start = self.runs.take(shape.len());
-        self.runs.run_mut(start, shape.len()).copy_from_slice(&moved[..shape.len()]);
-        self.headers.get_mut(id).set_array(start, shape);
+        *self.headers.get_mut(id) = grown;
     }
 
     /// Partitions of a topic within a span, as far as they were seen.
@@ -209,7 +221,7 @@ impl Blocks {
         let block = self.headers.get(id);
         let at = block.start + block.index(bit) as u32;
         // The new one first: what both have in common stays.
-        let entry = self.entries.make(commit);
+        let entry = self.entries.make(commit, &mut self.topics[block.topic as usize].id);
         let old = std::mem::replace(self.runs.entry_mut(at), entry);
         self.entries.release(&old);
     }
@@ -261,10 +273,11 @@ impl Blocks {
         std::iter::successors(block(first), move |before| block(before.next))
     }
 
-    /// The entries of a block, by partition.
-    pub(super) fn entries_of<'a>(&'a self, block: &'a Block) -> impl Iterator<Item = (i32, &'a Entry)> {
+    /// What the entries of a block say, by partition.
+    #[inline]
+    pub(super) fn values_of<'a>(&'a self, block: &'a Block) -> impl Iterator<Item = (i32, Values)> + 'a {
         let run = if block.present == 0 { &[][..] } else { self.runs.run(block.start, block.shape().len()) };
-        bits(block.present).map(|bit| (block.partition(bit), &run[block.index(bit)]))
+        bits(block.present).map(|bit| (block.partition(bit), self.values(block, &run[block.index(bit)])))
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

@@ -2,8 +2,7 @@
 
 use super::block::{Block, NONE, Shape};
 use super::blocks::{Blocks, bits};
-use super::entry::Entry;
-use super::runs::{RUN_LEN_MAX, Runs};
+use super::runs::Runs;
 
 /// Below this it is not worth a look.
 const ENTRIES_MIN: usize = 1 << 10;
@@ -81,10 +80,9 @@ impl Blocks {
                 let mut closed = block;
                 let start = self.runs.take(shape.len());
                 closed.set_array(start, shape);
-                let mut moved = [Entry::default(); RUN_LEN_MAX];
                 let from = old.run(block.start, block.shape().len());
-                bits(block.present).for_each(|bit| moved[closed.index(bit)] = from[block.index(bit)]);
-                self.runs.run_mut(start, shape.len()).copy_from_slice(&moved[..shape.len()]);
+                let to = self.runs.run_mut(start, shape.len());
+                bits(block.present).for_each(|bit| to[closed.index(bit)] = from[block.index(bit)]);
                 *self.headers.get_mut(id) = closed;
             }
             old.drop_piece(piece);

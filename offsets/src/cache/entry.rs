@@ -1,11 +1,12 @@
 //! One committed offset in three words, and where those are kept that do not fit.
 //!
 //! ```text
-//! offset 64 | commit time 40, leader epoch 24 | record offset 40, metadata 24
+//! offset 64 | commit time 40, topic id 1, leader epoch 23 | record offset 40, metadata 24
 //! ```
 //! Commit time (ms) and record offset count from those of the first commit, in either direction: 17 years, and 5 * 10^11
-//! records. A commit with more to it (an expire timestamp, a topic id, numbers out of these ranges) lies in a table of its
-//! own, whose index stands in the place of the offset.
+//! records. The bit for the topic id says that it is the one that is noted for the topic. A commit with more to it (an
+//! expire timestamp, another topic id, numbers out of these ranges) lies in a table of its own, whose index stands in the
+//! place of the offset.
 
 use super::Commit;
 use super::names::{NameId, SharedTexts};
@@ -16,10 +17,15 @@ pub(super) type Entry = [u64; 3];
 const LOW_BITS: u32 = 24;
 const LOW_MASK: u64 = (1 << LOW_BITS) - 1;
 const HIGH_LIMIT: i64 = 1 << 39;
+/// The topic id is the noted one.
+const HAS_ID: u64 = 1 << 23;
+const EPOCH_MASK: u64 = HAS_ID - 1;
 /// In the place of a leader epoch: there is none.
-const NO_EPOCH: u64 = LOW_MASK;
+const NO_EPOCH: u64 = EPOCH_MASK;
 /// In the place of a leader epoch: the entry lies in the table.
-const ODD: u64 = LOW_MASK - 1;
+const ODD: u64 = EPOCH_MASK - 1;
+
+pub(super) type TopicId = [u8; 16];
 
 /// A leader epoch that stands for none, as in the record.
 pub(super) const NONE_I32: i32 = -1;
@@ -35,7 +41,7 @@ pub(super) struct Values {
     pub(super) expire_timestamp_ms: i64,
     pub(super) leader_epoch: i32,
     pub(super) metadata: NameId,
-    pub(super) topic_id: Option<[u8; 16]>,
+    pub(super) topic_id: Option<TopicId>,
 }
 
 /// Makes entries of commits, and commits of entries.
@@ -49,9 +55,9 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// The entry for a commit.
+    /// The entry for a commit. `noted` is the id that is noted for its topic; if there is none, that of the commit will be.
     #[inline]
-    pub(super) fn make(&mut self, commit: &Commit<'_>) -> Entry {
+    pub(super) fn make(&mut self, commit: &Commit<'_>, noted: &mut Option<TopicId>) -> Entry {
         let (base_ms, base_offset) = *self.base.get_or_insert((commit.commit_timestamp_ms, commit.record_offset));
         let metadata = self.metadata.retain(commit.metadata);
         // Both differences come back by wrapping addition, whatever the numbers are.
@@ -62,10 +68,11 @@ impl Entries {
             Some(epoch) => u64::try_from(epoch).ok().filter(|epoch| *epoch < ODD),
         };
         let fits = |difference: i64| (-HIGH_LIMIT..HIGH_LIMIT).contains(&difference);
-        let plain = commit.expire_timestamp_ms.is_none_or(|ms| ms == NONE_I64) && commit.topic_id.is_none();
-        match epoch {
-            Some(epoch) if plain && fits(time) && fits(record) && u64::from(metadata) <= LOW_MASK => {
-                [commit.offset, word(time, epoch), word(record, metadata.into())]
+        let has_id = commit.topic_id.map_or(Some(0), |id| (*noted.get_or_insert(id) == id).then_some(HAS_ID));
+        let expires = commit.expire_timestamp_ms.is_some_and(|ms| ms != NONE_I64);
+        match (epoch, has_id) {
+            (Some(epoch), Some(has_id)) if !expires && fits(time) && fits(record) && u64::from(metadata) <= LOW_MASK => {
+                [commit.offset, word(time, has_id | epoch), word(record, metadata.into())]
             }
             _ => self.make_odd(commit, metadata),
         }
@@ -92,11 +99,11 @@ impl Entries {
         [at, word(0, ODD), 0]
     }
 
-    /// What an entry says.
+    /// What an entry says, of a topic with this noted id.
     #[inline]
-    pub(super) fn values(&self, entry: &Entry) -> Values {
+    pub(super) fn values(&self, entry: &Entry, noted: &Option<TopicId>) -> Values {
         let &[first, time_epoch, record_metadata] = entry;
-        let epoch = time_epoch & LOW_MASK;
+        let epoch = time_epoch & EPOCH_MASK;
         if epoch == ODD {
             return self.odd[first as usize];
         }
@@ -108,14 +115,13 @@ impl Entries {
             expire_timestamp_ms: NONE_I64,
             leader_epoch: if epoch == NO_EPOCH { NONE_I32 } else { epoch as i32 },
             metadata: (record_metadata & LOW_MASK) as NameId,
-            topic_id: None,
+            topic_id: if time_epoch & HAS_ID == 0 { None } else { *noted },
         }
     }
 
     /// What an entry says, its metadata as text.
     #[inline]
-    pub(super) fn commit(&self, entry: &Entry) -> Commit<'_> {
-        let values = self.values(entry);
+    pub(super) fn commit(&self, values: &Values) -> Commit<'_> {
         Commit {
             offset: values.offset,
             leader_epoch: (values.leader_epoch != NONE_I32).then_some(values.leader_epoch),
@@ -134,9 +140,8 @@ impl Entries {
     /// Lets go of what an entry has elsewhere. It is not to be read any more.
     #[inline]
     pub(super) fn release(&mut self, entry: &Entry) {
-        let values = self.values(entry);
-        self.metadata.release(values.metadata);
-        if entry[1] & LOW_MASK == ODD {
+        self.metadata.release(self.values(entry, &None).metadata);
+        if entry[1] & EPOCH_MASK == ODD {
             // The index was pushed as one, so it is below 2^32 where there is memory for as many.
             self.free.push(entry[0] as u32);
         }

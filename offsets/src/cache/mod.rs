@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(crate) use block::Place;
 pub(crate) use blocks::Blocks;
 use blocks::Unnamed;
-use entry::Entry;
+use entry::Values;
 pub(crate) use names::{NameId, Names};
 
 use crate::record::OffsetKey;
@@ -165,8 +165,7 @@ impl OffsetCache {
             self.blocks.insert(id, bit, commit);
             return true;
         }
-        let held = self.blocks.entries.values(self.blocks.entry(id, bit));
-        let newer = commit.record_offset >= held.record_offset;
+        let newer = commit.record_offset >= self.blocks.values_at(id, bit).record_offset;
         if newer {
             self.blocks.replace(id, bit, commit);
         }
@@ -186,7 +185,7 @@ impl OffsetCache {
     #[must_use]
     pub fn get(&self, key: &OffsetKey<'_>) -> Option<CommittedOffset> {
         let (id, bit) = self.locate(key)?;
-        Some(self.committed(self.blocks.entry(id, bit)))
+        Some(self.committed(&self.blocks.values_at(id, bit)))
     }
 
     /// What is committed for each of `keys`, in their order: in less time than as many [`OffsetCache::get`].
@@ -194,15 +193,16 @@ impl OffsetCache {
     pub fn get_many(&self, keys: &[OffsetKey<'_>]) -> Vec<Option<CommittedOffset>> {
         let mut found = Vec::with_capacity(keys.len());
         let mut places = [None; LOOKUPS];
-        let mut entries = [None; LOOKUPS];
+        let mut values = [None; LOOKUPS];
         for keys in keys.chunks(LOOKUPS) {
             for (place, key) in places.iter_mut().zip(keys) {
                 *place = self.place(key);
             }
-            for ((entry, place), key) in entries.iter_mut().zip(places).zip(keys) {
-                *entry = place.and_then(|place| self.find(place, Place::bit(key.partition))).map(|(id, bit)| self.blocks.entry(id, bit));
+            for ((values, place), key) in values.iter_mut().zip(places).zip(keys) {
+                let found = place.and_then(|place| self.find(place, Place::bit(key.partition)));
+                *values = found.map(|(id, bit)| self.blocks.values_at(id, bit));
             }
-            found.extend(entries[..keys.len()].iter().map(|entry| entry.map(|entry| self.committed(entry))));
+            found.extend(values[..keys.len()].iter().map(|values| values.as_ref().map(|values| self.committed(values))));
         }
         found
     }
@@ -214,10 +214,10 @@ impl OffsetCache {
         let mut listed = Vec::new();
         for block in self.blocks.of_group(group) {
             let topic = self.names.topics.name(block.topic);
-            listed.extend(self.blocks.entries_of(block).map(|(partition, entry)| GroupOffset {
+            listed.extend(self.blocks.values_of(block).map(|(partition, values)| GroupOffset {
                 topic: Arc::clone(topic),
                 partition,
-                committed: self.committed(entry),
+                committed: self.committed(&values),
             }));
         }
         listed.sort_unstable_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
@@ -228,8 +228,8 @@ impl OffsetCache {
     pub fn iter(&self) -> impl Iterator<Item = (OffsetKey<'_>, Commit<'_>)> {
         self.blocks.headers.iter().filter(|block| block.present != 0).flat_map(move |block| {
             let (group, topic) = (self.names.groups.name(block.group), self.names.topics.name(block.topic));
-            let entries = self.blocks.entries_of(block);
-            entries.map(move |(partition, entry)| (OffsetKey { group, topic, partition }, self.blocks.entries.commit(entry)))
+            let values = self.blocks.values_of(block);
+            values.map(move |(partition, values)| (OffsetKey { group, topic, partition }, self.blocks.entries.commit(&values)))
         })
     }
 
@@ -273,10 +273,10 @@ impl OffsetCache {
     }
 
     #[inline]
-    fn committed(&self, entry: &Entry) -> CommittedOffset {
-        let Commit { offset, leader_epoch, commit_timestamp_ms, expire_timestamp_ms, topic_id, record_offset, .. } =
-            self.blocks.entries.commit(entry);
-        let metadata = self.blocks.entries.metadata().shared(self.blocks.entries.values(entry).metadata);
+    fn committed(&self, values: &Values) -> CommittedOffset {
+        let entries = &self.blocks.entries;
+        let Commit { offset, leader_epoch, commit_timestamp_ms, expire_timestamp_ms, topic_id, record_offset, .. } = entries.commit(values);
+        let metadata = entries.metadata().shared(values.metadata);
         CommittedOffset { offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id, record_offset }
     }
 }

@@ -47,7 +47,7 @@ fn what_an_entry_has_no_room_for_is_kept_all_the_same() {
     for record_offset in [0, u64::MAX >> 1, u64::MAX] {
         cases.push(Commit { record_offset, ..usual });
     }
-    for epoch in [i32::MIN, -2, 0, (1 << 24) - 3, (1 << 24) - 2, (1 << 24) - 1, 1 << 24, i32::MAX] {
+    for epoch in [i32::MIN, -2, 0, (1 << 23) - 3, (1 << 23) - 2, (1 << 23) - 1, 1 << 23, 1 << 24, i32::MAX] {
         cases.push(Commit { leader_epoch: Some(epoch), ..usual });
     }
     cases.push(Commit { offset: u64::MAX, ..usual });
@@ -65,6 +65,29 @@ fn what_an_entry_has_no_room_for_is_kept_all_the_same() {
     check(&cases);
     cases.reverse();
     check(&cases);
+}
+
+/// Brokers of today write it with every commit.
+#[test]
+fn the_id_of_a_topic_takes_no_room_and_another_one_is_not_mistaken_for_it() {
+    let mut cache = OffsetCache::new();
+    let with_id = |id: u8, offset| Commit { topic_id: Some([id; 16]), ..commit(offset, offset) };
+    for partition in 0..100 {
+        cache.apply_commit(&key("g", "t", partition), &with_id(7, 1));
+        cache.apply_commit(&key("g", "u", partition), &if partition % 2 == 0 { with_id(8, 1) } else { commit(1, 1) });
+    }
+    assert!(cache.blocks.entries.memory_bytes() == 0, "all of them fit");
+    // A topic of the same name, made anew.
+    cache.apply_commit(&key("g", "t", 0), &with_id(9, 2));
+    cache.apply_commit(&key("g", "t", 1), &commit(2, 2));
+    let ids = |topic, partitions: [i32; 3]| partitions.map(|p| cache.get(&key("g", topic, p)).unwrap().topic_id);
+    assert_eq!(ids("t", [0, 1, 2]), [Some([9; 16]), None, Some([7; 16])]);
+    assert_eq!(ids("u", [0, 1, 98]), [Some([8; 16]), None, Some([8; 16])]);
+    for partition in 0..100 {
+        cache.remove(&key("g", "t", partition));
+    }
+    cache.apply_commit(&key("g", "t", 0), &with_id(5, 3));
+    assert_eq!(cache.get(&key("g", "t", 0)).unwrap().topic_id, Some([5; 16]), "of the topic that was, nothing is left");
 }
 
 #[test]

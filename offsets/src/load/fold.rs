@@ -17,7 +17,7 @@ use hashbrown::{HashMap, HashSet};
 use super::Cause;
 use super::parse::{Item, Kind, Piece};
 use crate::cache::{Blocks, CommittedOffset, KeyNames, OffsetCache, Place};
-use crate::record::OffsetKey;
+use crate::record::{GroupKey, OffsetKey};
 use crate::replay::{Origin, Outcome, Replay, ReplayCounts};
 
 /// So many blocks are looked for one after the other: their waits for memory overlap.
@@ -51,6 +51,8 @@ pub(super) struct Fold {
 struct GroupRecord {
     offset: u64,
     value: Option<Box<[u8]>>,
+    /// How many there are: those that cannot be read are counted.
+    count: u64,
 }
 
 struct Pending {
@@ -92,7 +94,7 @@ impl Fold {
     #[inline]
     fn item(&mut self, piece: &Piece, item: &Item, spot: Spot) {
         match item.kind {
-            Kind::Commit | Kind::LongCommit => match piece.producer(item) {
+            Kind::Commit | Kind::CommitWithId | Kind::LongCommit => match piece.producer(item) {
                 None => self.commit(piece, item, spot, item.record_offset),
                 Some(producer_id) => self.commit_in_transaction(piece, item, spot, producer_id),
             },
@@ -159,9 +161,11 @@ impl Fold {
 
     fn of_group(&mut self, piece: &Piece, item: &Item) {
         let key = piece.group_key(item);
-        if !self.groups.contains_key(key) {
+        if let Some(newer) = self.groups.get_mut(key) {
+            newer.count += 1;
+        } else {
             let value = (item.kind == Kind::Group).then(|| piece.value(item).into());
-            self.groups.insert(key.into(), GroupRecord { offset: item.record_offset, value });
+            self.groups.insert(key.into(), GroupRecord { offset: item.record_offset, value, count: 1 });
         }
     }
 
@@ -176,9 +180,12 @@ impl Fold {
         self.open.into_iter().for_each(|producer_id| replay.resume_open(producer_id));
         let mut groups: Vec<_> = self.groups.into_iter().collect();
         groups.sort_unstable_by_key(|(_, record)| record.offset);
-        for (key, GroupRecord { offset, value }) in groups {
-            // invariant: it is not the key of a commit, and of others no more than the type is looked at.
-            replay.record(Origin::Plain, offset, Some(&key[..]), value.as_deref()).expect("was read before");
+        for (key, GroupRecord { offset, value, count }) in groups {
+            let count = if GroupKey::decode(&key).is_ok() { 1 } else { count };
+            for _ in 0..count {
+                // invariant: it is not the key of a commit, and of others no more than the type is looked at.
+                replay.record(Origin::Plain, offset, Some(&key[..]), value.as_deref()).expect("was read before");
+            }
         }
         replay.resume(OffsetCache::from_parts(names, self.blocks), self.counts);
         (replay, self.bytes)

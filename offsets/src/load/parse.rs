@@ -18,6 +18,11 @@ const DECOMPRESSED_BYTES_MAX: usize = if cfg!(test) { 1 << 10 } else { 16 << 20 
 /// No number yet.
 const UNNAMED: NameId = NameId::MAX;
 const NO_EPOCH: i32 = -1;
+/// Where the metadata is in a value of version 4, if its length takes one byte.
+const METADATA_AT: usize = 15;
+/// From the end of the metadata to the topic id, if that is the only tagged field: the commit time, how many tagged fields
+/// there are, and the tag and size of this one.
+const METADATA_TO_ID_BYTES: usize = 11;
 /// The second byte of a commit's key that 0.8.2 wrote.
 const OLD_KEY: u8 = OFFSET_KEY_V0 as u8;
 
@@ -26,6 +31,8 @@ const OLD_KEY: u8 = OFFSET_KEY_V0 as u8;
 pub(super) enum Kind {
     /// A commit that its item holds whole.
     Commit,
+    /// A commit whose topic id is where brokers put it.
+    CommitWithId,
     /// A commit with more to it: `value_at` and `value_len` are those of the record's value.
     LongCommit,
     Tombstone,
@@ -183,13 +190,14 @@ impl Piece {
     #[inline]
     pub(super) fn commit(&self, item: &Item) -> Commit<'_> {
         let value = self.value(item);
+        let topic_id = (item.kind == Kind::CommitWithId).then(|| self.topic_id(item));
         let mut commit = Commit {
             offset: item.number.cast_unsigned(),
             leader_epoch: (item.leader_epoch != NO_EPOCH).then_some(item.leader_epoch),
             metadata: "",
             commit_timestamp_ms: item.commit_timestamp_ms,
             expire_timestamp_ms: None,
-            topic_id: None,
+            topic_id,
             record_offset: item.record_offset,
         };
         if item.kind == Kind::LongCommit {
@@ -203,6 +211,13 @@ impl Piece {
             commit.metadata = std::str::from_utf8(value).expect("it was text a moment ago");
         }
         commit
+    }
+
+    fn topic_id(&self, item: &Item) -> [u8; 16] {
+        let at = item.value_at as usize + item.value_len as usize + METADATA_TO_ID_BYTES;
+        let mut id = [0; 16];
+        id.copy_from_slice(&self.bytes(item.source)[at..at + 16]);
+        id
     }
 
     /// The key of a group's record.
@@ -230,7 +245,7 @@ impl Item {
     /// Whether it is about a committed offset.
     #[inline]
     pub(super) fn is_keyed(&self) -> bool {
-        matches!(self.kind, Kind::Commit | Kind::LongCommit | Kind::Tombstone)
+        matches!(self.kind, Kind::Commit | Kind::CommitWithId | Kind::LongCommit | Kind::Tombstone)
     }
 
     fn group_range(&self) -> Range<usize> {
@@ -367,11 +382,19 @@ impl Sink<'_> {
         item.number = decoded.offset;
         item.commit_timestamp_ms = decoded.commit_timestamp_ms;
         item.leader_epoch = decoded.leader_epoch.unwrap_or(NO_EPOCH);
-        let is_long = decoded.expire_timestamp_ms.is_some() || decoded.topic_id.is_some();
-        item.kind = if is_long { Kind::LongCommit } else { Kind::Commit };
-        let rest = if is_long { value } else { decoded.metadata.as_bytes() };
-        if !rest.is_empty() {
-            (item.value_at, item.value_len) = (at(rest) as u32, rest.len() as u32);
+        let metadata = decoded.metadata.as_bytes();
+        if decoded.expire_timestamp_ms.is_none() && decoded.topic_id.is_none() {
+            item.kind = Kind::Commit;
+            if !metadata.is_empty() {
+                (item.value_at, item.value_len) = (at(metadata) as u32, metadata.len() as u32);
+            }
+        } else if decoded.topic_id.is_some() && value.len() == METADATA_AT + metadata.len() + METADATA_TO_ID_BYTES + 16 {
+            // Nothing else has this length: the length of the metadata takes a byte, and there is one tagged field.
+            item.kind = Kind::CommitWithId;
+            (item.value_at, item.value_len) = ((at(value) + METADATA_AT) as u32, metadata.len() as u32);
+        } else {
+            item.kind = Kind::LongCommit;
+            (item.value_at, item.value_len) = (at(value) as u32, value.len() as u32);
         }
         self.items.push(item);
         Ok(())

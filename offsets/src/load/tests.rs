@@ -41,10 +41,18 @@ fn waiting(replay: &Replay) -> Vec<String> {
     all
 }
 
+fn groups(replay: &Replay) -> Vec<String> {
+    let mut all: Vec<_> = replay.groups().names().map(|name| format!("{name}: {:?}", replay.groups().describe(name))).collect();
+    all.sort_unstable();
+    all
+}
+
 fn assert_same(found: &Replay, expected: &Replay, how: &str) {
     assert_eq!(committed(found), committed(expected), "{how}");
     assert_eq!((found.cache().len(), found.cache().group_count()), (expected.cache().len(), expected.cache().group_count()), "{how}");
     assert_eq!(waiting(found), waiting(expected), "{how}");
+    assert_eq!(groups(found), groups(expected), "{how}");
+    assert_eq!(found.groups().unreadable_keys(), expected.groups().unreadable_keys(), "{how}");
     assert_eq!((found.counts(), found.open_transactions()), (expected.counts(), expected.open_transactions()), "{how}");
 }
 

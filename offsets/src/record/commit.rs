@@ -34,7 +34,21 @@ pub struct OffsetKey<'a> {
 
 impl<'a> OffsetKey<'a> {
     /// Reads the key of a commit; `None` if `key` is of another type. What follows the known fields is ignored.
+    #[inline]
     pub fn decode(key: &'a [u8]) -> Result<Option<Self>, DecodeError> {
+        Self::sound(key).map_or_else(|| Self::decode_any(key), |key| Ok(Some(key)))
+    }
+
+    /// The key of a commit in which nothing is wrong, as nearly all are.
+    #[inline]
+    fn sound(key: &'a [u8]) -> Option<Self> {
+        let (&[0, 0 | 1], rest) = key.split_first_chunk()? else { return None };
+        let (group, rest) = text(rest)?;
+        let (topic, rest) = text(rest)?;
+        Some(Self { group, topic, partition: i32::from_be_bytes(*rest.first_chunk()?) })
+    }
+
+    fn decode_any(key: &'a [u8]) -> Result<Option<Self>, DecodeError> {
         let mut reader = Reader::new(key);
         if !matches!(reader.i16()?, OFFSET_KEY_V0 | OFFSET_KEY_V1) {
             return Ok(None);
@@ -54,6 +68,22 @@ impl<'a> OffsetKey<'a> {
         out.extend_from_slice(&self.partition.to_be_bytes());
         true
     }
+}
+
+/// Takes a text off, with its length of 16 bits before it, if that is what `bytes` begins with.
+#[inline]
+fn text(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    let (text, rest) = rest.split_at_checked(usize::try_from(i16::from_be_bytes(*length)).ok()?)?;
+    Some((std::str::from_utf8(text).ok()?, rest))
+}
+
+/// As [`text`], with its length of one byte in the flexible encoding.
+#[inline]
+fn short_text(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let (&length @ 1..0x80, rest) = bytes.split_first()? else { return None };
+    let (text, rest) = rest.split_at_checked(usize::from(length) - 1)?;
+    Some((std::str::from_utf8(text).ok()?, rest))
 }
 
 fn name<'a>(reader: &mut Reader<'a>) -> Result<&'a str, DecodeError> {
@@ -84,7 +114,41 @@ impl<'a> OffsetValue<'a> {
 
     /// Reads the value of a commit. Versions above 4 are read as 4, without its tagged fields; what else they hold
     /// is left out.
+    #[inline]
     pub fn decode(value: &'a [u8]) -> Result<Self, DecodeError> {
+        Self::sound(value).map_or_else(|| Self::decode_any(value), Ok)
+    }
+
+    /// A value in which nothing is wrong, as brokers of today write it.
+    #[inline]
+    fn sound(value: &'a [u8]) -> Option<Self> {
+        let (&[0, version], rest) = value.split_first_chunk()? else { return None };
+        let (offset, rest) = rest.split_first_chunk()?;
+        let (leader_epoch, rest) = rest.split_first_chunk()?;
+        let (metadata, rest) = match version {
+            3 => text(rest)?,
+            4 => short_text(rest)?,
+            _ => return None,
+        };
+        let (commit_timestamp_ms, rest) = rest.split_first_chunk()?;
+        let topic_id = match (version, rest) {
+            (3, _) | (_, [0, ..]) => None,
+            // One tagged field: its tag, its size, and the id.
+            (_, [1, 0, 16, id @ ..]) => Some(*id.first_chunk()?),
+            _ => return None,
+        };
+        let leader_epoch = i32::from_be_bytes(*leader_epoch);
+        Some(Self {
+            offset: i64::from_be_bytes(*offset),
+            leader_epoch: (leader_epoch != NONE_I32).then_some(leader_epoch),
+            metadata,
+            commit_timestamp_ms: i64::from_be_bytes(*commit_timestamp_ms),
+            expire_timestamp_ms: None,
+            topic_id,
+        })
+    }
+
+    fn decode_any(value: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(value);
         let version = reader.i16()?;
         if version < 0 {

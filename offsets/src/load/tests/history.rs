@@ -116,7 +116,8 @@ impl History {
         let mut key = Vec::new();
         if self.dice.roll(10) == 0 {
             // Of a group, or of a type that nobody knows.
-            key.extend_from_slice(&[0, self.one_of(&[2, 3, 99]), 0, 1, b'a' + self.dice.roll(3) as u8]);
+            let length = 1 + self.dice.roll(10) as u8 / 9; // one of ten cannot be read
+            key.extend_from_slice(&[0, self.one_of(&[2, 3, 99]), 0, length, b'a' + self.dice.roll(3) as u8]);
             let value = vec![0; self.dice.roll(40) as usize];
             return (key, (self.dice.roll(3) > 0).then_some(value));
         }

@@ -152,3 +152,40 @@ proptest! {
         prop_assert_eq!(OffsetValue::decode(&out), Ok(value));
     }
 }
+
+/// What is nearly always written is read by a way of its own, to the same end.
+#[test]
+fn the_quick_way_reads_what_the_other_one_reads() {
+    let mut quick = (0, 0);
+    let mut check = |key: &[u8], value: &[u8]| {
+        if let Some(sound) = OffsetKey::sound(key) {
+            assert_eq!(OffsetKey::decode_any(key), Ok(Some(sound)));
+            quick.0 += 1;
+        }
+        if let Some(sound) = OffsetValue::sound(value) {
+            assert_eq!(OffsetValue::decode_any(value), Ok(sound));
+            quick.1 += 1;
+        }
+    };
+    for log in OFFSETS_LOGS {
+        for (key, value, _) in fixture_records(log) {
+            let (Some(key), Some(value)) = (key, value) else { continue };
+            check(&key, &value);
+            // Cut, lengthened, and with any byte changed.
+            for at in 0..key.len().max(value.len()) {
+                let (mut other_key, mut other_value) = (key.clone(), value.clone());
+                check(&key[..at.min(key.len())], &value[..at.min(value.len())]);
+                for change in [1, 0x7F, 0x80, 0xFF] {
+                    let (at_key, at_value) = (at % key.len(), at % value.len());
+                    other_key[at_key] ^= change;
+                    other_value[at_value] ^= change;
+                    check(&other_key, &other_value);
+                    other_key[at_key] ^= change;
+                    other_value[at_value] ^= change;
+                }
+            }
+            check(&[&key[..], b"more"].concat(), &[&value[..], b"more"].concat());
+        }
+    }
+    assert!(quick.0 > 10_000 && quick.1 > 10_000, "{quick:?}");
+}
