@@ -114,7 +114,7 @@ fn the_lag_is_what_the_logs_beside_say() {
 }
 
 #[test]
-fn a_lag_counts_from_the_start_of_the_log_and_is_never_negative() {
+fn e19_a_lag_counts_from_the_start_of_the_log_and_is_never_negative() {
     let scratch = tempfile::tempdir().unwrap();
     let data = scratch.path();
     let store = open(data);
