@@ -50,7 +50,7 @@ pub(crate) fn write_group(data: &Path, group: &str, topic: Option<&str>) {
     append(data, Record::new(key, value));
 }
 
-fn append(data: &Path, record: Record) {
+pub(crate) fn append(data: &Path, record: Record) {
     let log = Log::open(data.join("__consumer_offsets-0"), LogOptions::new()).unwrap();
     log.append(&[record], Durability::Buffered).unwrap();
     log.close().unwrap();
