@@ -118,6 +118,8 @@ fn end_from(file: &dyn File, path: &Path, from: u64, len: u64) -> Result<Option<
     let mut end = None;
     while let Some(next) = scanner.next() {
         match next {
+            // A batch whose offsets were there before is none of the log either.
+            Ok(entry) if end > Some(entry.header.base_offset) => break,
             Ok(entry) if entry.header.verify_crc(entry.bytes).is_ok() => end = Some(entry.header.next_offset()),
             Err(error) if matches!(error.cause, ScanCause::Io(_)) => return Err(error.in_file("read on in", path)),
             _ => break,

@@ -1,6 +1,9 @@
 //! Records of `__consumer_offsets` and `__transaction_state`.
 
-use keeplog_offsets::record::{DecodedKey, DecodedRecord, DecodedValue, InternalTopic, OffsetKey, OffsetValue};
+use keeplog_offsets::groups::Groups;
+use keeplog_offsets::record::{
+    DecodedKey, DecodedRecord, DecodedValue, GROUP_METADATA_KEY, GroupKey, GroupMetadata, InternalTopic, OffsetKey, OffsetValue,
+};
 
 /// Byte 0 names the topic (bit 0) and whether there is a value (bit 1), byte 1 is the length of the key; key and
 /// value follow.
@@ -18,9 +21,11 @@ pub fn offset_records(data: &[u8]) {
         assert!(!matches!(record.value(), Some(DecodedValue::Raw { .. })));
     }
     commit_key(key, topic, &record);
+    group(key, value);
     if let Some(value) = value {
         commit_value(value);
         fast_and_slow_agree(key, value, topic, &record);
+        group_value(key, value, topic, &record);
     }
 }
 
@@ -77,4 +82,41 @@ fn fast_and_slow_agree(key: &[u8], value: &[u8], topic: InternalTopic, record: &
     assert_eq!(int("commitTimestamp"), Some(fast.commit_timestamp_ms));
     assert_eq!(int("leaderEpoch").filter(|&epoch| epoch != -1), fast.leader_epoch.map(i64::from));
     assert_eq!(slow.data().field("metadata").and_then(|value| value.as_text()).unwrap_or_default(), fast.metadata);
+}
+
+/// One record of a group, taken in, looked at, and taken away.
+fn group(key: &[u8], value: Option<&[u8]>) {
+    let mut groups = Groups::new();
+    let taken = groups.record(0, key, value);
+    assert_eq!((taken.is_err(), groups.unreadable_keys()), (GroupKey::decode(key).is_err(), u64::from(taken.is_err())));
+    let names: Vec<String> = groups.names().map(str::to_owned).collect();
+    for name in names {
+        let described = groups.describe(&name).expect("a group that has a name has a record");
+        assert_eq!((described.kind, described.state), (groups.kind(&name), groups.state(&name)));
+        let expiry = groups.expiry_view(&name);
+        let is_due = expiry.is_expired("t", 0, None, 0, i64::MAX);
+        assert!(!is_due || (expiry.can_expire() && !expiry.may_read("t")));
+        assert!(groups.problems().count() <= 1);
+        assert_eq!(groups.tombstones_of(&name), [key], "a tombstone has the key of what it takes away");
+        assert_eq!(groups.record(1, key, None), Ok(()));
+        assert!(groups.is_empty());
+    }
+}
+
+/// The two decoders of a classic group.
+fn group_value(key: &[u8], value: &[u8], topic: InternalTopic, record: &DecodedRecord) {
+    let fast = GroupMetadata::decode(value);
+    if let Ok(decoded) = &fast {
+        let mut encoded = Vec::new();
+        if decoded.encode(&mut encoded) {
+            assert_eq!(GroupMetadata::decode(&encoded).as_ref(), Ok(decoded));
+        }
+    }
+    let is_classic = matches!(GroupKey::decode(key), Ok(Some(GroupKey { key_type: GROUP_METADATA_KEY, .. })));
+    let (true, InternalTopic::ConsumerOffsets, Some(DecodedValue::Known(slow))) = (is_classic, topic, record.value()) else { return };
+    // The fast one stops before the last tagged fields, so it may read what the slow one refuses, not the other way round.
+    let fast = fast.expect("one decoder reads what the other refuses");
+    let text = |name| slow.data().field(name).and_then(|value| value.as_text());
+    assert_eq!((text("protocolType").unwrap_or_default(), text("protocol")), (fast.protocol_type, fast.protocol));
+    assert_eq!(slow.data().field("generation").and_then(|value| value.as_int()), Some(fast.generation.into()));
 }

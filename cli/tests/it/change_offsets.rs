@@ -10,7 +10,7 @@ use keeplog::{Durability, OffsetAndMetadata, Record};
 use keeplog_fixtures::{Set, copy_dir, unpack};
 use serde_json::{Value, json};
 
-use crate::groups::{open, write_group};
+use crate::groups::{append, open, write_group};
 use crate::harness::{Run, command, finish, keeplog};
 
 fn offsets(words: &[&str], dir: &Path) -> Run {
@@ -213,6 +213,25 @@ fn a_file_sets_offsets_and_brings_them_into_the_log() {
         .assert_refused(&["bad.csv: line 2: an earlier line is about the same", "nothing was changed"]);
     fs::write(&bad, "g,../orders,0,12\n").unwrap();
     keeplog(["offsets".as_ref(), "import".as_ref(), scratch.path().as_os_str(), bad.as_os_str()]).assert_refused(&["../orders"]);
+}
+
+#[test]
+fn what_an_old_broker_committed_is_deleted_under_its_own_key_too() {
+    for words in [&["offsets", "delete", "--group", "old", "--all-topics"][..], &["groups", "delete", "--group", "old"]] {
+        let scratch = tempfile::tempdir().unwrap();
+        open(scratch.path()).close().unwrap();
+        let key = b"\0\0\0\x03old\0\x01t\0\0\0\x03";
+        let value = [&[0, 0], &42i64.to_be_bytes()[..], &[0, 0], &1_000i64.to_be_bytes()].concat();
+        append(scratch.path(), Record::new(key.to_vec(), value));
+        assert_eq!(committed(scratch.path()).into_values().collect::<Vec<_>>(), [42]);
+        let run = keeplog(words.iter().map(AsRef::as_ref).chain([scratch.path().as_os_str()]));
+        assert_eq!(run.status, 0, "{}", run.stderr);
+        assert!(committed(scratch.path()).is_empty());
+        let dump = keeplog(["dump".as_ref(), "--decode".as_ref(), "offsets".as_ref(), "--json".as_ref(), scratch.path().as_os_str()]);
+        let lines = dump.json_lines();
+        let shown: Vec<_> = lines.iter().map(|line| (line["key"]["type"].as_i64().unwrap(), line["value"].is_null())).collect();
+        assert_eq!(shown, [(0, false), (0, true), (1, true)]);
+    }
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub(crate) fn write_group(data: &Path, group: &str, topic: Option<&str>) {
     append(data, Record::new(key, value));
 }
 
-fn append(data: &Path, record: Record) {
+pub(crate) fn append(data: &Path, record: Record) {
     let log = Log::open(data.join("__consumer_offsets-0"), LogOptions::new()).unwrap();
     log.append(&[record], Durability::Buffered).unwrap();
     log.close().unwrap();
@@ -114,7 +114,7 @@ fn the_lag_is_what_the_logs_beside_say() {
 }
 
 #[test]
-fn a_lag_counts_from_the_start_of_the_log_and_is_never_negative() {
+fn e19_a_lag_counts_from_the_start_of_the_log_and_is_never_negative() {
     let scratch = tempfile::tempdir().unwrap();
     let data = scratch.path();
     let store = open(data);
@@ -139,6 +139,47 @@ fn a_lag_counts_from_the_start_of_the_log_and_is_never_negative() {
     store.store().log("orders", 0).unwrap().advance_start(20).unwrap();
     store.close().unwrap();
     assert_eq!(["trimmed", "inside", "ahead"].map(lag), [0, 0, 0], "an empty log leaves nothing to read");
+}
+
+#[test]
+fn the_end_of_a_log_is_found_whatever_its_index_says() {
+    let scratch = tempfile::tempdir().unwrap();
+    let data = scratch.path();
+    let store = open(data);
+    let log = store.store().log("orders", 0).unwrap();
+    for i in 0..40 {
+        log.append(&[Record::new(format!("k{i}"), vec![7; 1_000])], Durability::Buffered).unwrap();
+    }
+    store.commit("g", &[("orders", 0, OffsetAndMetadata::new(1))]).unwrap();
+    store.close().unwrap();
+    let end = || run(&["groups", "describe", "--json"], data).json_lines()[0]["offsets"][0]["log_end_offset"].clone();
+    let (file, index) = (data.join("orders-0/00000000000000000000.log"), data.join("orders-0/00000000000000000000.index"));
+    let (log, entries) = (fs::read(&file).unwrap(), fs::read(&index).unwrap());
+    assert!(entries.len() >= 5 * 8, "{} bytes of index", entries.len());
+    assert_eq!(end(), 40);
+    // With the room that an active segment has, with positions inside of batches, behind the end, and without a file.
+    let room = [&entries[..], &[0; 800]].concat();
+    let inside: Vec<u8> = entries.chunks_exact(8).flat_map(|entry| [&entry[..7], &[entry[7] ^ 5]].concat()).collect();
+    let behind = [&entries[..], &[0, 0, 0, 50, 0x7F, 0xFF, 0xFF, 0xFF]].concat();
+    for changed in [room, inside, behind, vec![0xFF; 803], Vec::new()] {
+        fs::write(&index, &changed).unwrap();
+        assert_eq!(end(), 40, "{changed:?}");
+    }
+    fs::remove_file(&index).unwrap();
+    assert_eq!(end(), 40);
+    // What recovery would cut off does not count.
+    let batch_bytes = 12 + usize::try_from(u32::from_be_bytes(*log[8..].first_chunk().unwrap())).unwrap();
+    let tails: [&[u8]; 3] = [&log[..500], &log[..batch_bytes], &[0; 100]];
+    let tails = tails.map(|tail| [&log[..], tail].concat());
+    for torn in tails.iter().map(Vec::as_slice).chain([&log[..log.len() - 1]]) {
+        fs::write(&file, torn).unwrap();
+        for index_bytes in [&entries[..], &[]] {
+            fs::write(&index, index_bytes).unwrap();
+            assert_eq!(end(), if torn.len() < log.len() { 39 } else { 40 });
+        }
+    }
+    fs::write(&file, b"").unwrap();
+    assert_eq!(end(), 0);
 }
 
 #[test]

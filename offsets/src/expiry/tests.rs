@@ -25,7 +25,7 @@ fn expires_at(group: &GroupExpiry, commit_ms: i64, expire_ms: Option<i64>) -> Op
 }
 
 #[test]
-fn every_row_of_the_table() {
+fn e07_every_row_of_the_table() {
     let (after_commit, after_empty) = (Some(COMMIT_MS + RETENTION_MS), Some(EMPTY_MS + RETENTION_MS));
     for (what, group, expected) in [
         ("simple", GroupExpiry::simple(), after_commit),
@@ -55,7 +55,7 @@ fn every_row_of_the_table() {
 }
 
 #[test]
-fn no_expire_timestamp_is_none_however_it_is_written() {
+fn e05_no_expire_timestamp_is_none_however_it_is_written() {
     let simple = GroupExpiry::simple();
     for none in [None, Some(-1), Some(i64::MIN)] {
         assert_eq!(expires_at(&simple, COMMIT_MS, none), Some(COMMIT_MS + RETENTION_MS), "{none:?}");
@@ -71,7 +71,7 @@ fn a_commit_of_unknown_age_stays() {
 }
 
 #[test]
-fn every_retention_means_something() {
+fn e06_every_retention_means_something() {
     let is_expired = |retention_ms, now_ms| GroupExpiry::simple().is_expired("t", COMMIT_MS, None, retention_ms, now_ms);
     assert!(is_expired(0, COMMIT_MS) && !is_expired(0, COMMIT_MS - 1), "nothing of the future");
     for forever in [-1, -2, i64::MIN, i64::MAX] {
@@ -82,7 +82,7 @@ fn every_retention_means_something() {
 }
 
 #[test]
-fn minutes_become_ms_without_wrapping() {
+fn e06_minutes_become_ms_without_wrapping() {
     let day = 24 * 60;
     assert_eq!([0, 1, 7 * day, -1].map(retention_ms), [0, 60_000, 604_800_000, -60_000]);
     assert_eq!(retention_ms(i64::from(i32::MAX)), 128_849_018_820_000);

@@ -199,7 +199,7 @@ fn a_key_that_cannot_be_read_changes_nothing_and_is_counted() {
 }
 
 #[test]
-fn what_expires_of_each_kind() {
+fn e07_what_expires_of_each_kind() {
     let one = subscription(&["t"]);
     let other = subscription(&["u", "v"]);
     let since_empty = GroupExpiry::classic_empty("consumer", Some(STATE_MS));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::load::Folded;
 use super::plan::{Change, New};
 use crate::Status;
 use crate::door::offsets_record::{OffsetKey, OffsetValue};
@@ -22,19 +23,20 @@ const RECORD_OVERHEAD_BYTES: usize = 32;
 pub(super) type Work = BTreeMap<TopicPartition, BTreeMap<String, Vec<Record>>>;
 
 impl Change {
-    /// The record that makes it so.
-    pub(super) fn record(&self, now_ms: i64) -> Result<Record, Failure> {
+    /// The records that make it so.
+    pub(super) fn records(&self, folded: &Folded, now_ms: i64) -> Result<Vec<Record>, Failure> {
         let Self { group, topic, partition, new, .. } = self;
         let refuse = |what: &str| {
             let place = format!("{} partition {partition} of group {}", output::name(topic), output::name(group));
             Err(Failure::new(format!("could not write the offset of {place}: {what}")).advise("nothing was changed"))
         };
         TopicPartition::new(topic, u32::try_from(*partition).unwrap_or(u32::MAX))?;
+        let place = OffsetKey { group, topic, partition: *partition };
         let (mut key, mut value) = (Vec::new(), Vec::new());
-        if !(OffsetKey { group, topic, partition: *partition }).encode(&mut key) {
+        if !place.encode(&mut key) {
             return refuse("the name of the group has more than 32767 bytes");
         }
-        let Some(New { offset, leader_epoch, metadata }) = new else { return Ok(Record::tombstone(key)) };
+        let Some(New { offset, leader_epoch, metadata }) = new else { return Ok(folded.tombstones(&place).unwrap_or_default()) };
         let Ok(offset) = i64::try_from(*offset) else { return refuse("the offset is above 2^63 - 1") };
         let committed = OffsetValue {
             offset,
@@ -47,7 +49,7 @@ impl Change {
         if !committed.encode(&mut value) {
             return refuse("the metadata has more than 32767 bytes");
         }
-        Ok(Record::new(key, value))
+        Ok(vec![Record::new(key, value)])
     }
 }
 

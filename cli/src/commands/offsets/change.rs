@@ -15,6 +15,7 @@ use super::file;
 use super::plan::{Change, Planner, logs_of};
 use super::source::{self, Loaded};
 use crate::args::{self, Write};
+use crate::door::offsets_record::OffsetKey;
 use crate::door::record::Record;
 use crate::door::{CONSUMER_OFFSETS, Storage, TopicPartition, partition_for};
 use crate::ends::Ends;
@@ -169,7 +170,7 @@ impl Site {
         let mut work = Work::new();
         for change in &changes {
             let of_group = work.entry(self.partition_of(&change.group)?).or_default();
-            of_group.entry(change.group.clone()).or_default().push(change.record(planner.now_ms)?);
+            of_group.entry(change.group.clone()).or_default().extend(change.records(&loaded.folded, planner.now_ms)?);
         }
         let status = apply::write(&self.storage, &self.dir, &self.owned, &work)?;
         self.print(&changes)?;
@@ -183,14 +184,16 @@ impl Site {
         let (mut work, mut gone) = (Work::new(), Vec::new());
         for group in groups {
             planner.check_empty(group, "delete")?;
-            let keys = loaded.folded.keys_of(group);
+            let places = loaded.folded.places_of(group);
             let own = loaded.folded.tombstones.get(group).map_or(&[][..], Vec::as_slice);
-            if keys.is_empty() && own.is_empty() {
+            if places.is_empty() && own.is_empty() {
                 let what = format!("could not delete group {}: there is no such group", output::name(group));
                 return Err(Failure::new(what).advise("keeplog groups list shows all; nothing was changed"));
             }
-            gone.push(Gone { group, offsets: keys.len(), records: own.len(), dry_run: self.dry_run });
-            let records = keys.into_iter().chain(own.iter().cloned()).map(Record::tombstone).collect();
+            gone.push(Gone { group, offsets: places.len(), records: own.len(), dry_run: self.dry_run });
+            let place = |(topic, partition)| loaded.folded.tombstones(&OffsetKey { group, topic, partition });
+            let offsets = places.into_iter().filter_map(place).flatten();
+            let records = offsets.chain(own.iter().cloned().map(Record::tombstone)).collect();
             work.entry(self.partition_of(group)?).or_default().insert(group.clone(), records);
         }
         let status = apply::write(&self.storage, &self.dir, &self.owned, &work)?;

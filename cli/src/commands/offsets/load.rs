@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::door::check::{DECODED_BYTES_MAX, Inventory};
 use crate::door::groups::GroupDescription;
-use crate::door::offsets_record::OffsetKey;
-use crate::door::record::{ControlType, DecodeError, Decoder};
+use crate::door::offsets_record::{OFFSET_KEY_V0, OffsetKey};
+use crate::door::record::{ControlType, DecodeError, Decoder, Record};
 use crate::door::replay::{Origin, Outcome, Replay};
 use crate::door::scan::{Entry, EntryScanner, SCAN_BUFFER_BYTES};
 use crate::door::storage::OpenMode;
@@ -40,18 +40,27 @@ pub(crate) struct Folded {
     pub(crate) tombstones: BTreeMap<String, Vec<Vec<u8>>>,
     /// What waits for the end of a transaction: group, topic and partition.
     pub(crate) pending: BTreeSet<(String, String, i32)>,
+    /// Commits with keys as 0.8.2 wrote them are there, which take tombstones of their own.
+    pub(crate) has_old_keys: bool,
 }
 
 impl Folded {
-    /// Keys of all commits of `group`, those that wait among them.
-    pub(crate) fn keys_of(&self, group: &str) -> BTreeSet<Vec<u8>> {
-        let committed = self.committed.iter().map(|c| OffsetKey { group: &c.group, topic: &c.topic, partition: c.partition });
-        let pending = self.pending.iter().map(|(group, topic, partition)| OffsetKey { group, topic, partition: *partition });
-        let key = |key: OffsetKey<'_>| {
-            let mut bytes = Vec::new();
-            key.encode(&mut bytes).then_some(bytes)
-        };
-        committed.chain(pending).filter(|key| key.group == group).filter_map(key).collect()
+    /// The places of all commits of `group`, those that wait among them.
+    pub(crate) fn places_of(&self, group: &str) -> BTreeSet<(&str, i32)> {
+        let committed = self.committed.iter().filter(|c| &*c.group == group).map(|c| (&*c.topic, c.partition));
+        let pending = self.pending.iter().filter(|(of, ..)| of == group).map(|(_, topic, partition)| (&**topic, *partition));
+        committed.chain(pending).collect()
+    }
+
+    /// Records that delete what `key` stands for. The cleaner tells the two key versions of one place apart: when the one
+    /// tombstone is gone, a record under the other key would count again.
+    pub(crate) fn tombstones(&self, key: &OffsetKey<'_>) -> Option<Vec<Record>> {
+        let mut bytes = Vec::new();
+        if !key.encode(&mut bytes) {
+            return None;
+        }
+        let old = self.has_old_keys.then(|| [&OFFSET_KEY_V0.to_be_bytes(), &bytes[2..]].concat());
+        Some(old.into_iter().chain([bytes]).map(Record::tombstone).collect())
     }
 }
 
@@ -166,6 +175,7 @@ impl<'s> Loader<'s> {
             folded.groups.extend(groups.describe(name).map(|described| (name.to_owned(), described)));
             folded.tombstones.insert(name.to_owned(), groups.tombstones_of(name));
         }
+        folded.has_old_keys |= self.replay.counts().old_keys > 0;
         let pending = self.replay.pending_places().filter(|key| wanted(key.group));
         folded.pending.extend(pending.map(|key| (key.group.to_owned(), key.topic.to_owned(), key.partition)));
     }
