@@ -1,7 +1,8 @@
 //! Committed offsets of consumer groups, on compacted logs in the format of Kafka's `__consumer_offsets`.
 //!
 //! [`record`] reads and writes the records, [`Replay`] folds a log of them into an [`OffsetCache`], and [`OffsetStore`]
-//! commits and fetches over the logs of all partitions.
+//! commits and fetches over the logs of all partitions. [`groups`] knows who is in the groups, and [`expiry`] which of
+//! their offsets go.
 //!
 //! ```
 //! # use std::{path::Path, sync::Arc};
