@@ -5,7 +5,7 @@ use super::{Inner, Log, Unsynced, Writer};
 use crate::config::Durability;
 use crate::names::{FileKind, FileState};
 use crate::planted::{Defect, is_planted};
-use crate::producers::{Marker, SequenceCheck};
+use crate::producers::{Marker, SequenceCheck, Sequences};
 use crate::record::{self, BatchHeader, BatchSpec, BatchWriter, ControlType, Decoder, EndMarker, Record, TimestampType, TxnResult};
 use crate::segment::{BatchPlace, IndexBuilder, SEGMENT_FILES, Segment};
 use crate::storage::{OpenMode, write_all_at};
@@ -61,8 +61,9 @@ impl Log {
         self.append_records(records, BatchSpec::default(), durability)
     }
 
-    /// As [`Log::append`], in the transaction of a producer, which this opens if none is open. The batch has no sequence
-    /// number: it is one that a coordinator writes in the producer's name. [`Log::end_transaction`] ends the transaction.
+    /// As [`Log::append`], in the transaction of a producer, which this opens if none is open: a batch that a coordinator
+    /// writes in the producer's name. As in Kafka its sequence numbers start at 0 and are not checked, so that each counts.
+    /// [`Log::end_transaction`] ends the transaction.
     ///
     /// # Errors
     /// As [`Log::append`]; `InvalidInput` for a negative producer id or epoch, `ProducerFenced` for an epoch below the
@@ -78,7 +79,7 @@ impl Log {
             let detail = format!("a transaction needs a producer id and an epoch of 0 or more, not {producer_id} and {producer_epoch}");
             return Err(self.inner.refuse(detail));
         }
-        self.append_records(records, BatchSpec { producer_id, producer_epoch, transactional: true, ..BatchSpec::default() }, durability)
+        self.append_records(records, BatchSpec { producer_id, producer_epoch, base_sequence: 0, transactional: true, ..BatchSpec::default() }, durability)
     }
 
     fn append_records(&self, records: &[Record], spec: BatchSpec, durability: Durability) -> Result<Appended> {
@@ -91,7 +92,7 @@ impl Log {
         let built = inner.build(&mut batch_writer, spec, records, now_ms, &mut batch);
         inner.batch_writers.lock().unwrap_or_else(PoisonError::into_inner).push(batch_writer);
         built?;
-        inner.append_leader(&mut batch, durability)
+        inner.append_leader(&mut batch, Sequences::Ignored, durability)
     }
 
     /// Appends one v2 batch that a producer built: its base offset is 0 and is assigned here, as is the leader
@@ -104,7 +105,7 @@ impl Log {
         let inner = &*self.inner;
         inner.check_writable("append to")?;
         inner.check_produced(&batch)?;
-        inner.append_leader(&mut batch, durability)
+        inner.append_leader(&mut batch, Sequences::Checked, durability)
     }
 
     /// Ends the open transaction of a producer by a marker.
@@ -121,7 +122,7 @@ impl Log {
         record::write_end_marker(&marker, &mut batch).map_err(|e| inner.refuse(e.to_string()))?;
         let mut writer = inner.writer();
         writer.producers.check_marker(producer_id, producer_epoch, coordinator_epoch).map_err(|e| e.at(&inner.place.dir))?;
-        let placed = inner.place_leader_batch(&mut writer, &mut batch)?;
+        let placed = inner.place_leader_batch(&mut writer, &mut batch, Sequences::Ignored)?;
         inner.acknowledge(writer, placed, durability)
     }
 
@@ -288,11 +289,11 @@ impl Inner {
         self.batch_writers.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
 
-    fn append_leader(&self, batch: &mut [u8], durability: Durability) -> Result<Appended> {
+    fn append_leader(&self, batch: &mut [u8], sequences: Sequences, durability: Durability) -> Result<Appended> {
         let (latency, clock) = (self.data_dir.append_latency(), &*self.place.storage);
         let started = latency.start(self.end_offset.load(Ordering::Relaxed), clock);
         let mut writer = self.writer();
-        let placed = self.place_leader_batch(&mut writer, batch)?;
+        let placed = self.place_leader_batch(&mut writer, batch, sequences)?;
         let placed = self.acknowledge(writer, placed, durability)?;
         if let Some(started) = started {
             latency.finish(started, durability, clock);
@@ -330,13 +331,13 @@ impl Inner {
     }
 
     /// Assigns offset and leader epoch and places the batch. The leader epoch never goes back below what the log holds.
-    fn place_leader_batch(&self, writer: &mut Writer, batch: &mut [u8]) -> Result<Appended> {
+    fn place_leader_batch(&self, writer: &mut Writer, batch: &mut [u8], sequences: Sequences) -> Result<Appended> {
         record::set_base_offset(batch, writer.next_offset);
         record::set_leader_epoch(batch, writer.epochs.latest().map_or(0, |e| e.epoch.cast_signed()));
         let malformed = |e: record::DecodeError| self.refuse(e.to_string());
         let header = BatchHeader::parse(batch).map_err(malformed)?;
         if header.has_producer() && !header.is_control() {
-            match writer.producers.check(&header).map_err(|e| e.at(&self.place.dir))? {
+            match writer.producers.check(&header, sequences).map_err(|e| e.at(&self.place.dir))? {
                 SequenceCheck::Next => {}
                 SequenceCheck::Duplicate { .. } if is_planted(Defect::SkipSequences) => {}
                 SequenceCheck::Duplicate { base_offset, last_offset, timestamp } => {

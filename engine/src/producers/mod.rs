@@ -102,6 +102,15 @@ pub(crate) struct Marker {
     pub(crate) timestamp: i64,
 }
 
+/// Whether the sequence numbers of a batch say which one it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sequences {
+    /// A producer counts.
+    Checked,
+    /// A coordinator writes in the producer's name, and does not.
+    Ignored,
+}
+
 /// What the state says about a batch that a producer wants to append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SequenceCheck {
@@ -137,7 +146,7 @@ impl ProducerStates {
     }
 
     /// Judges a batch of a producer before it is appended: fencing, duplicates, order of sequences.
-    pub(crate) fn check(&self, header: &BatchHeader) -> Result<SequenceCheck> {
+    pub(crate) fn check(&self, header: &BatchHeader, sequences: Sequences) -> Result<SequenceCheck> {
         let refuse = |kind, detail: String| Err(Error::new(kind, "append a batch of a producer", detail));
         let (id, epoch) = (header.producer_id, header.producer_epoch);
         let Some(entry) = self.entries.get(&id) else { return Ok(SequenceCheck::Next) };
@@ -146,6 +155,9 @@ impl ProducerStates {
         }
         if entry.open_txn_first_offset.is_some() && !header.is_transactional() {
             return refuse(ErrorKind::InvalidInput, format!("producer {id} has an open transaction and the batch is not part of it"));
+        }
+        if sequences == Sequences::Ignored {
+            return Ok(SequenceCheck::Next);
         }
         if epoch == entry.epoch {
             let (first, last) = (header.base_sequence, header.last_sequence());

@@ -177,15 +177,15 @@ fn an_open_transaction_holds_the_last_stable_offset_back() {
 }
 
 #[test]
-fn a_coordinator_writes_in_the_transaction_of_a_producer_without_sequences() {
+fn a_coordinator_writes_in_the_transaction_of_a_producer_and_counts_nothing() {
     let disk = disk();
     let log = open(&disk, LogOptions::new());
     let write = |epoch, key: &'static str| log.append_in_transaction(5, epoch, &[Record::new(key, "1")], Durability::Buffered);
     write(2, "a").unwrap();
-    assert!(!write(2, "b").unwrap().duplicate, "two without a sequence are two");
+    assert!(!write(2, "b").unwrap().duplicate, "the same sequence number, and two batches");
     assert_eq!((log.last_stable_offset(), log.active_producer(5).unwrap().open_txn_first_offset), (0, Some(0)));
     let header = log.batches_from(1).unwrap().next().unwrap().unwrap().header;
-    assert_eq!((header.producer_id, header.producer_epoch, header.base_sequence, header.is_transactional()), (5, 2, -1, true));
+    assert_eq!((header.producer_id, header.producer_epoch, header.base_sequence, header.is_transactional()), (5, 2, 0, true));
     assert_eq!(write(1, "c").unwrap_err().kind(), ErrorKind::ProducerFenced);
     assert_eq!(write(-1, "c").unwrap_err().kind(), ErrorKind::InvalidInput);
     let end = TransactionEnd { producer_id: 5, producer_epoch: 2, result: TxnResult::Committed, coordinator_epoch: 0 };
@@ -193,7 +193,7 @@ fn a_coordinator_writes_in_the_transaction_of_a_producer_without_sequences() {
     assert_eq!(log.read_committed_from(0).unwrap().count(), 2);
     assert!(log.active_producer(6).is_none());
     // The producer itself may go on with sequences of its own.
-    let own = BatchSpec { transactional: true, ..producer(5, 2, 0) };
+    let own = BatchSpec { transactional: true, ..producer(5, 2, 1) };
     log.append_batch(batch(own, &[("d", Some("1"))]), Durability::Buffered).unwrap();
 }
 

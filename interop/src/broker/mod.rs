@@ -1,5 +1,7 @@
 //! A real broker over offset partitions that Keeplog wrote, and Keeplog over those that the broker wrote.
 
+mod history;
+
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
@@ -9,10 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use fastrand::Rng;
 use keeplog::inspect::checkpoint::{read_offsets, write_offsets};
 use keeplog::inspect::storage::RealStorage;
-use keeplog::{CONSUMER_OFFSETS, OffsetAndMetadata, OffsetOptions, OffsetStore, RequiredAcks, StoreOptions};
+use keeplog::{CONSUMER_OFFSETS, OffsetOptions, OffsetStore, StoreOptions};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -26,8 +27,8 @@ const PARTITIONS: u32 = 4;
 const PARTITION_METADATA: &str = "partition.metadata";
 /// What a data directory remembers of its partitions.
 const CHECKPOINTS: [&str; 4] =
-    ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint", "cleaner-offset-checkpoint"];
-const SEED: u64 = 7;
+    ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint", CLEANED];
+const CLEANED: &str = "cleaner-offset-checkpoint";
 /// A broker that has just started serves its coordinators one after the other.
 const ATTEMPTS: u32 = 30;
 const ATTEMPT_PAUSE: Duration = Duration::from_secs(1);
@@ -56,7 +57,7 @@ pub(crate) fn run(kafka: &Kafka) -> Result<Row> {
     tally.judge("Keeplog over the broker's own partitions", &differences(&listed, &answers));
 
     let ours = work.path().join("ours");
-    let committed = commit(&ours)?;
+    let committed = history::write(&ours)?;
     replace_partitions(&broker.dir, &ours)?;
     broker.start()?;
     tally.judge("the broker over Keeplog's partitions, after a clean stop", &broker.expect(&committed)?);
@@ -67,6 +68,7 @@ pub(crate) fn run(kafka: &Kafka) -> Result<Row> {
 
     let _: Value = kafka.ask("bulk", &[("address", &broker.address()), ("groups", &40), ("rounds", &3)])?;
     let answers = broker.answers()?;
+    broker.wait_for_cleaning(&ours)?;
     broker.stop()?;
     let listed = list_copy(&broker.dir, &work.path().join("second"))?;
     let mut found = differences(&listed, &answers);
@@ -74,74 +76,8 @@ pub(crate) fn run(kafka: &Kafka) -> Result<Row> {
     if lost > 0 || answers.len() == committed.len() {
         found.push(format!("{} lines after {} and the broker's own commits, {lost} of them lost", answers.len(), committed.len()));
     }
-    tally.judge("Keeplog over the partitions of both", &found);
+    tally.judge("Keeplog over the partitions of both, cleaned by the broker", &found);
     Ok(tally.finish(&format!("exchanges, {} committed offsets", committed.len())))
-}
-
-/// Commits of many groups in a store of our own, written over, deleted, rolled and cleaned. Returns what is listed at the end.
-fn commit(dir: &Path) -> Result<BTreeSet<String>> {
-    let mut rng = Rng::with_seed(SEED);
-    // What is cleaned when is part of the history.
-    let options = OffsetOptions::new()
-        .offsets_topic_num_partitions(PARTITIONS)
-        .offsets_topic_segment_bytes(64 << 10)
-        .offsets_commit_required_acks(RequiredAcks::Written)
-        .store(StoreOptions::new().log_cleaner_enable(false));
-    let store = OffsetStore::open_with(std::sync::Arc::new(RealStorage::new()), dir, options).map_err(describe)?;
-    let groups: Vec<String> = (0..400).map(group_name).collect();
-    for round in 0..6 {
-        for group in &groups {
-            let offsets: Vec<_> = (0..rng.usize(1..6)).map(|_| (topic(&mut rng), rng.i32(0..4), position(&mut rng))).collect();
-            store.commit(group, &offsets).map_err(describe)?;
-            if rng.u8(0..12) == 0 {
-                let (topic, partition, _) = &offsets[0];
-                store.delete_offsets(group, &[(*topic, *partition)]).map_err(describe)?;
-            }
-            if rng.u8(0..25) == 0 {
-                store.delete_group(group).map_err(describe)?;
-            }
-        }
-        if round % 2 == 1 {
-            for log in store.store().logs() {
-                log.roll().map_err(describe)?;
-                let report = store.store().clean(&log).map_err(describe)?;
-                ensure!(report.records_kept < report.records_read, "nothing was cleaned away: {report}");
-            }
-        }
-    }
-    store.reload().map_err(describe)?;
-    let listed = list(&store)?;
-    ensure!(listed.len() > 1000, "only {} committed offsets", listed.len());
-    store.close().map_err(describe)?;
-    Ok(listed)
-}
-
-fn group_name(i: usize) -> String {
-    match i % 5 {
-        0 => format!("größe-组-🚀-{i}"),
-        1 => format!("with spaces & signs/\\\"{i}"),
-        _ => format!("group-{i}"),
-    }
-}
-
-fn topic(rng: &mut Rng) -> &'static str {
-    // The broker has the first two, and nothing says that it must have the others.
-    ["orders", "codecs", "gone", "a.topic_of-no_one"][rng.usize(0..4)]
-}
-
-fn position(rng: &mut Rng) -> OffsetAndMetadata {
-    let offset = match rng.u8(0..20) {
-        0 => 0,
-        1 => i64::MAX as u64 - 1,
-        _ => rng.u64(0..1 << 40),
-    };
-    let position = OffsetAndMetadata::new(offset);
-    let position = if rng.bool() { position.leader_epoch(rng.i32(0..100)) } else { position };
-    match rng.u8(0..8) {
-        0 => position.metadata(format!("checkpoint-{} ✓ 🚀", rng.u32(..))),
-        1 => position.metadata("m".repeat(rng.usize(0..4096))),
-        _ => position,
-    }
 }
 
 /// Puts our offset partitions in the place of the broker's, under the identity that they have for the broker.
@@ -222,7 +158,8 @@ impl<'a> Broker<'a> {
              listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
              advertised.listeners=PLAINTEXT://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n\
              inter.broker.listener.name=PLAINTEXT\nlistener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n\
-             log.dirs={dir}\nlog.retention.hours=876000\nauto.create.topics.enable=false\ngroup.initial.rebalance.delay.ms=0\n\
+             log.dirs={dir}\nlog.retention.hours=876000\nlog.cleaner.backoff.ms=200\nlog.cleaner.min.cleanable.ratio=0.01\n\
+             auto.create.topics.enable=false\ngroup.initial.rebalance.delay.ms=0\n\
              offsets.topic.replication.factor=1\noffsets.topic.num.partitions={PARTITIONS}\noffsets.topic.segment.bytes=1048576\n\
              transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\ntransaction.state.log.num.partitions=2\n\
              share.coordinator.state.topic.replication.factor=1\nshare.coordinator.state.topic.min.isr=1\n\
@@ -280,6 +217,23 @@ impl<'a> Broker<'a> {
     /// The process is gone, and its number may soon be another's.
     fn forget(&self) -> Result<()> {
         fs::remove_file(self.beside("pid")).context("the broker left no pid file")
+    }
+
+    /// Returns once its cleaner has been over each offsets partition, further than the store in `ours` had cleaned it.
+    fn wait_for_cleaning(&self, ours: &Path) -> Result<()> {
+        let cleaned = |dir: &Path| -> Result<Vec<u64>> {
+            let offsets = read_offsets(&RealStorage::new(), &dir.join(CLEANED)).map_err(describe)?.or_empty();
+            let of = |partition| offsets.iter().find(|(name, _)| name.topic() == CONSUMER_OFFSETS && name.partition() == partition);
+            Ok((0..PARTITIONS).map(|partition| of(partition).map_or(0, |(_, offset)| *offset)).collect())
+        };
+        let before = cleaned(ours)?;
+        for _ in 0..ATTEMPTS {
+            if cleaned(&self.dir)?.iter().zip(&before).all(|(now, before)| now > before) {
+                return Ok(());
+            }
+            thread::sleep(ATTEMPT_PAUSE);
+        }
+        bail!("the broker has not cleaned its offsets partitions; see {}", self.beside("log").display())
     }
 
     fn answers(&self) -> Result<BTreeSet<String>> {
