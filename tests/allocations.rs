@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 
-use keeplog::inspect::record::{BatchSpec, BatchWriter, Decoder, Header};
+use keeplog::inspect::record::{BatchSpec, BatchWriter, Codec, Decoder, Header};
 use keeplog::inspect::storage::{MemoryStorage, OpenMode, Storage, write_all_at};
 use keeplog::{
     CONSUMER_OFFSETS, CleanOptions, Durability, Log, LogOptions, OffsetAndMetadata, OffsetOptions, OffsetStore, Record, RequiredAcks,
@@ -237,6 +237,25 @@ fn g14_the_memory_of_a_pass_does_not_grow_with_the_log() {
         peaks.push(pass.peak - rounds * 1000 * 64 / 6);
     }
     assert!(peaks[1] * 10 <= peaks[0] * 11 && peaks[1] <= 1 << 20, "{peaks:?}");
+}
+
+/// Zeros compress to nothing: what a chunk of them decompresses to is not kept.
+#[test]
+fn a_pass_over_batches_that_are_large_when_decompressed_holds_little() {
+    for codec in [Codec::Zstd, Codec::Lz4, Codec::Gzip, Codec::Snappy] {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::open(dir.path().join("t-0"), LogOptions::new().compression(codec).segment_bytes(8 << 20)).unwrap();
+        for i in 0..300 {
+            log.append(&[Record::new(format!("key {}", i % 200), vec![0; 256 << 10]), Record::new("same", "1")], Durability::Buffered)
+                .unwrap();
+        }
+        log.roll().unwrap();
+        let mut options = CleanOptions::for_log(log.options(), T0);
+        options.dedupe_buffer_bytes = 1 << 20;
+        let (report, pass) = allocations(|| keeplog::clean(&log, &options, &()).unwrap());
+        assert_eq!(report.records_kept, 201);
+        assert!(pass.peak < 48 << 20, "{codec:?}: {} bytes for 75 MiB", pass.peak);
+    }
 }
 
 /// Bytes of the files below `dir`.

@@ -27,7 +27,7 @@ pub struct SegmentFiles {
 impl SegmentFiles {
     /// Names of those of its indexes that are there.
     pub fn index_names(&self) -> impl Iterator<Item = &str> {
-        let IndexFiles { offset, time, txn } = &self.indexes;
+        let IndexFiles { offset, time, txn, .. } = &self.indexes;
         [offset, time, txn].into_iter().flatten().map(String::as_str)
     }
 }
@@ -89,6 +89,9 @@ impl Inventory {
                     report_leftover(name, leftover, findings);
                     if leftover.kind == FileKind::Log && leftover.state == FileState::Deleted {
                         inventory.retired.push(leftover.number);
+                    }
+                    if leftover.kind == FileKind::TxnIndex && leftover.state == FileState::Deleted {
+                        indexes.entry(leftover.number).or_default().txn_retired = true;
                     }
                     if leftover.kind == FileKind::Log && leftover.state == FileState::Swap {
                         check_output(storage, &dir.join(name), name, findings)?;

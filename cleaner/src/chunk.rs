@@ -94,6 +94,8 @@ impl Traits {
     pub(crate) const COMPRESSED: u8 = 8;
     /// Nobody needs its tombstones any more.
     pub(crate) const TOMBSTONES_EXPIRED: u8 = 16;
+    /// Compressed, and its records are kept as they were decompressed.
+    pub(crate) const KEPT: u8 = 32;
 
     pub(crate) fn has(self, a_trait: u8) -> bool {
         self.0 & a_trait != 0
@@ -114,7 +116,7 @@ pub(crate) struct Entry {
     pub(crate) size: u32,
     /// Where its records begin in the chunk's probes; those of the next entry follow.
     pub(crate) probes: u32,
-    /// Where its records begin in the chunk's bodies, if it is compressed.
+    /// Where its records begin in the chunk's bodies, if they are kept.
     pub(crate) bodies: u32,
     pub(crate) verdict: Verdict,
     pub(crate) traits: Traits,

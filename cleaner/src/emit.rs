@@ -130,7 +130,7 @@ impl Emitter {
             spec.delete_horizon_ms = Some(self.new_horizon_ms);
         }
         let probes = chunk.probes_of(i);
-        if entry.verdict == Verdict::Judge && entry.traits.has(Traits::COMPRESSED) {
+        if entry.traits.has(Traits::KEPT) {
             self.writer.begin(spec);
             for (at, _) in probes.iter().enumerate().filter(|(_, probe)| probe.marks.has(Marks::LIVE)) {
                 self.writer.push_ref(&chunk.body(entry.bodies, at))?;

@@ -135,12 +135,14 @@ fn clean(
 ) -> Result<CleanReport, Halt> {
     let capacity = options.dedupe_keys();
     let bound = keys_bound(log, range, capacity)?;
+    let transactions = |end| LazyTransactions::new(log.sources, range.first_uncleanable, end, options.threads);
+    let rules = Rules::new(log, range, options);
     let mut pass = Pass {
         log,
         options,
         cutter: Cutter { chunk_bytes: options.chunk_bytes, trust: approach.trust },
-        rules: Rules::new(log, range, options),
-        transactions: LazyTransactions::new(log.sources, range.first_uncleanable, options.threads),
+        transactions: transactions(rules.end),
+        rules,
         hasher: options.hash_seed.map_or_else(KeyHasher::random, KeyHasher::from_seed),
         target,
         pace: Pace::new(watch),
@@ -151,6 +153,8 @@ fn clean(
     };
     if pass.may_fill() && approach.settles_end {
         pass.settle_end()?;
+        // What is not read now is to be checked by whoever believes it.
+        pass.transactions = transactions(pass.rules.end);
     }
     let sources = &log.sources[..log.sources.partition_point(|source| source.base_offset() < pass.rules.end)];
     let bytes: u64 = sources.iter().map(|source| u64::from(source.size_bytes())).sum();

@@ -17,6 +17,10 @@ use crate::source::Source;
 use crate::transactions::LazyTransactions;
 use crate::walk::{OP, Order, corrupt, corrupt_order};
 
+/// About so much of a chunk is kept as it was decompressed, so that it need not be decompressed again. A chunk of zeros is
+/// small, and decompresses to gigabytes.
+const KEPT_BYTES_MAX: usize = if cfg!(test) { 4 << 10 } else { 8 << 20 };
+
 /// Fills chunks. One for each thread that does so.
 pub(crate) struct Scanner<'a> {
     rules: &'a Rules,
@@ -136,7 +140,7 @@ impl<'a> Scanner<'a> {
             (entry.probes, entry.bodies) = (probes.len() as u32, bodies.len() as u32);
             let own = &bytes[entry.start as usize..][..entry.size as usize];
             let done = match entry.verdict {
-                Verdict::Judge => self.judge(entry.traits, own, probes, bodies),
+                Verdict::Judge => self.judge(&mut entry.traits, own, probes, bodies),
                 // Dropped unread, unless its header stays.
                 Verdict::Drop if !entry.traits.has(Traits::KEEPS_EMPTY) => Ok(()),
                 _ => BatchHeader::parse(own).map(|header| counts.records_read += header.count.max(0) as u64),
@@ -149,9 +153,9 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// The probes of one entry, and its bodies, if it is compressed.
+    /// The probes of one entry, and its bodies, if it is compressed and there is room to keep them.
     #[inline]
-    fn judge(&mut self, traits: Traits, entry: &[u8], probes: &mut Vec<Probe>, bodies: &mut Vec<Body>) -> Result<(), DecodeError> {
+    fn judge(&mut self, traits: &mut Traits, entry: &[u8], probes: &mut Vec<Probe>, bodies: &mut Vec<Body>) -> Result<(), DecodeError> {
         let expired = traits.has(Traits::TOMBSTONES_EXPIRED);
         let probing = Probing { rules: self.rules, hasher: self.hasher, shelf: self.shelf, expired };
         let Some(header) = BatchHeader::parse_v2(entry) else {
@@ -160,7 +164,8 @@ impl<'a> Scanner<'a> {
             }
             return Ok(());
         };
-        if traits.has(Traits::COMPRESSED) {
+        if traits.has(Traits::COMPRESSED) && self.decoder.kept_bytes() < KEPT_BYTES_MAX {
+            *traits = traits.with(Traits::KEPT, true);
             return self.decoder.visit_kept(&header, entry, |record, at| {
                 probes.push(probing.probe(record));
                 bodies.push(body(record, at)?);
@@ -176,8 +181,7 @@ impl<'a> Scanner<'a> {
 
 /// What it takes to write a record again whose body is at `at` of the chunk's area.
 fn body(record: &RecordRef<'_>, at: usize) -> Result<Body, DecodeError> {
-    // The area stays below the limit of one batch times the entries of a chunk: far below 4 GiB only if both are sane,
-    // so it is checked.
+    // One batch is kept beyond the bound, whatever its limit is, so it is checked.
     let within = |bytes: usize| u32::try_from(bytes).map_err(|_| DecodeError::TooLarge { limit: u64::from(u32::MAX) });
     Ok(Body { offset: record.offset, timestamp: record.timestamp, start: within(at)?, size: within(record.body.len())? })
 }

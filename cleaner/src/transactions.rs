@@ -6,6 +6,9 @@
 //! - A marker is *discardable* if no data batch of its transaction is left, not even an emptied one. An abort
 //!   marker that is not discardable has its entry in the transaction index of the output.
 //!
+//! What it believes is checked: markers here, and everything in segments that the pass does not read; all other checksums are
+//! checked by the pass, which swaps nothing before that.
+//!
 //! A log without transactions is never walked: the pass asks for this when it meets its first transactional or
 //! control batch. Takes 8 bytes a discardable marker and 56 bytes an aborted transaction with data.
 
@@ -36,8 +39,9 @@ pub(crate) struct Transactions {
 }
 
 impl Transactions {
-    /// Walks `sources` (ascending), of which those below `limit` are the subject, on so many threads.
-    pub(crate) fn walk(sources: &[Box<dyn Source + '_>], limit: u64, threads: usize) -> Result<Self> {
+    /// Walks `sources` (ascending), of which those below `limit` are the subject, on so many threads. The checksums of those
+    /// below `checked` are checked elsewhere.
+    pub(crate) fn walk(sources: &[Box<dyn Source + '_>], limit: u64, checked: u64, threads: usize) -> Result<Self> {
         let subjects = sources.partition_point(|source| source.base_offset() < limit);
         let next_base = |at: usize| sources.get(at + 1).map_or(u64::MAX, |next| next.base_offset());
         // What stands in the segments is read side by side, and what it means told in their order.
@@ -49,7 +53,8 @@ impl Transactions {
                 if at >= subjects || lock(&told).failed.is_some() {
                     return;
                 }
-                let events = events(&*sources[at], next_base(at), |_| false);
+                let check = sources[at].base_offset() >= checked;
+                let events = events(&*sources[at], next_base(at), check, |_| false);
                 lock(&told).take(at, events, sources);
             }
         });
@@ -101,8 +106,8 @@ enum What {
     Abort,
 }
 
-/// The events of a segment, up to the first that is enough.
-fn events(source: &dyn Source, next_base: u64, mut is_enough: impl FnMut(&Event) -> bool) -> Result<Vec<Event>> {
+/// The events of a segment, up to the first that is enough. Checksums of markers are checked, those of everything on demand.
+fn events(source: &dyn Source, next_base: u64, check: bool, mut is_enough: impl FnMut(&Event) -> bool) -> Result<Vec<Event>> {
     let file = source.file()?;
     let mut decoder = Decoder::new(CONTROL_BYTES_MAX);
     let mut headers = HeaderWalk::new(source, &*file, 0, source.size_bytes());
@@ -112,6 +117,9 @@ fn events(source: &dyn Source, next_base: u64, mut is_enough: impl FnMut(&Event)
     while let Some((position, header)) = headers.next()? {
         order.check(&header).map_err(|detail| corrupt_order(source, position, &detail))?;
         let (producer_id, offset) = (header.producer_id, header.base_offset);
+        if check || header.is_control() {
+            header.verify_crc(headers.entry(position, &header)?).map_err(|e| corrupt(source, position, e))?;
+        }
         if header.is_control() {
             let control = control_type(&mut decoder, headers.entry(position, &header)?).map_err(|e| corrupt(source, position, e))?;
             let what = match control {
@@ -180,7 +188,10 @@ impl Told {
     fn beyond(&mut self, source: &dyn Source, next_base: u64) -> Result<()> {
         let mut left: HashSet<i64> = self.open.keys().copied().collect();
         let ends_last = |event: &Event| left.remove(&event.producer_id) && left.is_empty();
-        events(source, next_base, ends_last)?.iter().filter(|event| event.what != What::Data).for_each(|event| self.tell(event, false));
+        events(source, next_base, true, ends_last)?
+            .iter()
+            .filter(|event| event.what != What::Data)
+            .for_each(|event| self.tell(event, false));
         Ok(())
     }
 
@@ -228,15 +239,16 @@ impl Told {
 pub(crate) struct LazyTransactions<'a> {
     sources: &'a [Box<dyn Source + 'a>],
     limit: u64,
+    checked: u64,
     threads: usize,
     walked: OnceLock<Transactions>,
     walking: Mutex<()>,
 }
 
 impl<'a> LazyTransactions<'a> {
-    /// For the transactions below `limit`, walked for on so many threads.
-    pub(crate) fn new(sources: &'a [Box<dyn Source + 'a>], limit: u64, threads: usize) -> Self {
-        Self { sources, limit, threads, walked: OnceLock::new(), walking: Mutex::new(()) }
+    /// For the transactions below `limit`, walked for on so many threads; checksums below `checked` are checked by the pass.
+    pub(crate) fn new(sources: &'a [Box<dyn Source + 'a>], limit: u64, checked: u64, threads: usize) -> Self {
+        Self { sources, limit, checked, threads, walked: OnceLock::new(), walking: Mutex::new(()) }
     }
 
     /// Walks now if nobody has asked before.
@@ -249,7 +261,7 @@ impl<'a> LazyTransactions<'a> {
         if let Some(walked) = self.walked.get() {
             return Ok(walked);
         }
-        let walked = Transactions::walk(self.sources, self.limit, self.threads)?;
+        let walked = Transactions::walk(self.sources, self.limit, self.checked, self.threads)?;
         Ok(self.walked.get_or_init(|| walked))
     }
 

@@ -1,12 +1,13 @@
 //! Field reports about producers and transactions.
 
+use keeplog_engine::ErrorKind;
 use keeplog_engine::record::{Attributes, BatchHeader, BatchSpec, TxnResult, write_empty};
 use keeplog_index::AbortedTxn;
 
 use super::build::{KeyValue, Producer, T0, put, records};
 use super::keys::{clean, clean_from};
 use super::memory::MemoryLog;
-use crate::options::CleanOptions;
+use crate::options::{CleanOptions, Overflow};
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -272,4 +273,63 @@ fn an_open_transaction_holds_back_its_segment_and_all_after_it() {
     let report = clean(&mut log, T0);
     assert_eq!((report.first_uncleanable, report.new_dirty), (2, 2));
     assert_eq!(log.contents().len(), 5);
+}
+
+/// A marker of a segment that the pass does not read decides over records in those that it does: any bit of it may have been
+/// flipped, that of a checksum, of the kind, of the producer, or those that say that it is a marker.
+#[test]
+fn a_damaged_marker_beyond_the_pass_stops_it() {
+    for result in [TxnResult::Aborted, TxnResult::Committed] {
+        // Nothing is asked of the log but by the pass.
+        let mut sound = MemoryLog { producers: Some(Vec::new()), ..MemoryLog::new() };
+        let (mut producer, mut other) = (Producer::transactional(1), Producer::transactional(3));
+        sound.append(&[put("a", "0"), put("b", "0"), put("c", "0")]);
+        sound.append_by(&mut producer, &[put("a", "1"), put("b", "1")]);
+        sound.append_by(&mut other, &[put("c", "1")]);
+        sound.roll();
+        sound.end_txn(&producer, result);
+        let marker_bytes = sound.segments[1].log.len();
+        sound.end_txn(&other, TxnResult::Committed);
+        let expected = {
+            let mut log = sound.clone();
+            clean(&mut log, T0);
+            log.contents()
+        };
+        // Offset and length come before what the checksum is of, and so does the leader epoch.
+        for bit in (16 * 8..marker_bytes * 8).filter(|bit| bit / 8 != 12) {
+            let mut log = sound.clone();
+            log.segments[1].log[bit / 8] ^= 1 << (bit % 8);
+            let before = log.clone();
+            let options = CleanOptions::new(T0);
+            match log.clean(&options) {
+                Err(error) => assert!(error.kind() == ErrorKind::Corrupt && error.position() == Some(0), "bit {bit}: {error}"),
+                Ok(report) => panic!("bit {bit}: {report}, {:?} for {expected:?}", log.contents()),
+            }
+            assert_eq!(log, before, "bit {bit}");
+        }
+    }
+}
+
+/// The same for a segment between the end of a pass whose set is full and the first that may not be cleaned.
+#[test]
+fn a_damaged_marker_behind_a_full_set_stops_the_pass() {
+    let mut log = MemoryLog { producers: Some(Vec::new()), ..MemoryLog::new() };
+    let mut producer = Producer::transactional(1);
+    log.append_by(&mut producer, &[put("a", "1")]);
+    for number in 0..200 {
+        log.append(&[put(&format!("key-{number}"), "1")]);
+        if number % 20 == 19 {
+            log.roll();
+        }
+    }
+    log.end_txn(&producer, TxnResult::Committed);
+    log.roll();
+    log.append(&[put("last", "1")]);
+    let options = CleanOptions { overflow: Overflow::EndPass, dedupe_buffer_bytes: 1024, ..CleanOptions::new(T0) };
+    let report = log.clone().clean(&options).unwrap();
+    assert!(report.new_dirty < 150, "{report}");
+    let sealed = log.segments.len() - 2;
+    let last = log.segments[sealed].log.len() - 1;
+    log.segments[sealed].log[last - 8] ^= 1;
+    assert_eq!(log.clean(&options).unwrap_err().kind(), ErrorKind::Corrupt);
 }

@@ -79,7 +79,11 @@ impl Log {
             let detail = format!("a transaction needs a producer id and an epoch of 0 or more, not {producer_id} and {producer_epoch}");
             return Err(self.inner.refuse(detail));
         }
-        self.append_records(records, BatchSpec { producer_id, producer_epoch, base_sequence: 0, transactional: true, ..BatchSpec::default() }, durability)
+        self.append_records(
+            records,
+            BatchSpec { producer_id, producer_epoch, base_sequence: 0, transactional: true, ..BatchSpec::default() },
+            durability,
+        )
     }
 
     fn append_records(&self, records: &[Record], spec: BatchSpec, durability: Durability) -> Result<Appended> {

@@ -471,8 +471,8 @@ impl Drop for Inner {
 
 /// What is appended from here on was never safe: a recovery point above the end must not outlive the first append, or a
 /// torn tail would be taken for damage, and unsynced segments for sound ones. Of a log that is open for reading only it
-/// stays: it tells that the damage lies in what was safe once. Nor must the cleaner's offset, or it would take records
-/// for cleaned that it has never seen.
+/// stays: it tells that the damage lies in what was safe once. A cleaner's offset above the end says nothing of this log,
+/// and the cleaner starts over, as Kafka's does.
 fn lower_checkpoints(data_dir: &DataDir, topic_partition: &TopicPartition, opened: &recovery::Opened) -> Result<()> {
     let end = opened.writer.next_offset;
     if opened.report.has_unreadable_tail() {
@@ -484,7 +484,7 @@ fn lower_checkpoints(data_dir: &DataDir, topic_partition: &TopicPartition, opene
         data_dir.set_recovery_point(topic_partition, end);
     }
     if cleaner_is_ahead {
-        data_dir.set_cleaner_offset(topic_partition, Some(end));
+        data_dir.set_cleaner_offset(topic_partition, None);
     }
     if point_is_ahead || cleaner_is_ahead { data_dir.write_checkpoints() } else { Ok(()) }
 }

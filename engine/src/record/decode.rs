@@ -90,6 +90,12 @@ impl Decoder {
         Ok(())
     }
 
+    /// Bytes kept so far.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        self.output.start()
+    }
+
     /// Gives what was kept in the place of `buffer`, which is used for what is decompressed next. From here on nothing is kept.
     pub fn exchange_kept(&mut self, buffer: &mut Vec<u8>) {
         self.output.exchange(buffer);
