@@ -115,7 +115,10 @@ impl Fold {
         if (item.number < 0 || !self.cleared.is_empty()) && !self.outlives(item, spot, at) {
             return;
         }
-        self.blocks.insert(block, bit, &piece.commit(item));
+        let times = (item.commit_timestamp_ms, item.record_offset);
+        if !(item.is_plain() && self.blocks.insert_plain(block, bit, item.number.cast_unsigned(), item.leader_epoch, times)) {
+            self.blocks.insert(block, bit, &piece.commit(item));
+        }
     }
 
     /// Whether a commit is one, and has effect after what cleared its place.
