@@ -15,7 +15,8 @@ use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 
 use super::Cause;
-use super::parse::{Item, Kind, Piece};
+use super::item::{Item, Kind};
+use super::parse::Piece;
 use crate::cache::{Blocks, CommittedOffset, KeyNames, OffsetCache, Place};
 use crate::record::{GroupKey, OffsetKey};
 use crate::replay::{Origin, Outcome, Replay, ReplayCounts};

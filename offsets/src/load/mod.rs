@@ -15,6 +15,7 @@
 //! a log, once anything is.
 
 mod fold;
+mod item;
 mod parse;
 mod plain;
 

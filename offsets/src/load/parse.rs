@@ -9,15 +9,13 @@ use keeplog_engine::sync::{PoisonError, RwLock};
 use keeplog_engine::{Chunk, ChunkBuffer};
 
 use super::Cause;
+use super::item::{Item, Items, Kind, NO_EPOCH, Source, UNNAMED};
 use crate::cache::{Commit, KeyNames, NameId, Names, is_same};
 use crate::record::{self, InternalTopic, OFFSET_KEY_V0, OffsetKey, OffsetValue, version_of};
 use crate::replay::{RecordPart, ReplayCounts, ReplayError};
 
 /// Once the batches of a piece take more than this when they are decompressed, they are taken in turns.
 const DECOMPRESSED_BYTES_MAX: usize = if cfg!(test) { 1 << 10 } else { 16 << 20 };
-/// No number yet.
-const UNNAMED: NameId = NameId::MAX;
-const NO_EPOCH: i32 = -1;
 /// Topics that are remembered while names are looked for.
 const TOPICS: usize = 64;
 /// Where the name of the group is in the key of a commit.
@@ -30,66 +28,13 @@ const METADATA_TO_ID_BYTES: usize = 11;
 /// The second byte of a commit's key that 0.8.2 wrote.
 const OLD_KEY: u8 = OFFSET_KEY_V0 as u8;
 
-/// What a record is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// A commit that its item holds whole.
-    Commit,
-    /// A commit whose topic id is where brokers put it.
-    CommitWithId,
-    /// A commit with more to it: `value_at` and `value_len` are those of the record's value.
-    LongCommit,
-    Tombstone,
-    /// Of the groups themselves; `number` is the length of its key.
-    Group,
-    GroupTombstone,
-    /// The ends of transactions; `number` is the producer.
-    CommitMarker,
-    AbortMarker,
-}
-
-/// Which bytes the positions of an item are in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    Read,
-    Decompressed,
-    Copied,
-}
-
-/// A record. One cache line.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Item {
-    pub(super) record_offset: u64,
-    /// The offset that is committed.
-    pub(super) number: i64,
-    pub(super) commit_timestamp_ms: i64,
-    pub(super) partition: i32,
-    /// -1 for none.
-    pub(super) leader_epoch: i32,
-    pub(super) group: NameId,
-    pub(super) topic: NameId,
-    /// Where the name of the group begins, or the key of a group's record. The name of the topic is two bytes behind.
-    key_at: u32,
-    /// Where the metadata begins.
-    value_at: u32,
-    value_len: u32,
-    /// Place of the producer among those of the piece, from 1 on; 0 outside of transactions.
-    producer: u32,
-    group_len: u16,
-    topic_len: u16,
-    pub(super) kind: Kind,
-    source: Source,
-}
-
-const _: () = assert!(size_of::<Item>() <= 64);
-
 /// One piece of a log. Its memory is reused for the next one.
 #[derive(Debug, Default)]
 pub(super) struct Piece {
     buffer: ChunkBuffer,
     /// Ranges of its bytes that are to be parsed, the newest last. Nearly always it is one.
     left: Vec<Range<usize>>,
-    items: Vec<Item>,
+    items: Items,
     producers: Vec<i64>,
     decompressed: Vec<u8>,
     /// Keys and values from batches in old formats.
@@ -151,7 +96,7 @@ impl Piece {
         // Records of one group come in runs, and topics are few.
         let mut last_group = (&[][..], UNNAMED);
         let mut last_topics = [(&[][..], UNNAMED); TOPICS];
-        for item in items.iter_mut().filter(|item| item.is_keyed() && (item.group == UNNAMED || item.topic == UNNAMED)) {
+        for item in items.all_mut().iter_mut().filter(|item| item.is_keyed() && (item.group == UNNAMED || item.topic == UNNAMED)) {
             let names = self.bytes(item.source).get(item.key_at as usize..).unwrap_or_default();
             let (name, rest) = names.split_at(item.group_len.into());
             if last_group.1 == UNNAMED || !is_same(last_group.0, name) {
@@ -171,7 +116,7 @@ impl Piece {
     }
 
     pub(super) fn items(&self) -> &[Item] {
-        &self.items
+        self.items.all()
     }
 
     pub(super) fn counts(&self) -> ReplayCounts {
@@ -241,20 +186,6 @@ impl Piece {
             Source::Decompressed => &self.decompressed,
             Source::Copied => &self.copied,
         }
-    }
-}
-
-impl Item {
-    /// Whether it is about a committed offset.
-    #[inline]
-    pub(super) fn is_keyed(&self) -> bool {
-        matches!(self.kind, Kind::Commit | Kind::CommitWithId | Kind::LongCommit | Kind::Tombstone)
-    }
-
-    /// Whether it is a commit without anything more to it.
-    #[inline]
-    pub(super) fn is_plain(&self) -> bool {
-        self.kind == Kind::Commit && self.value_len == 0
     }
 }
 
@@ -337,7 +268,11 @@ impl Parser {
                 return Ok(false);
             }
             let rest = &bytes[at..];
-            let header = BatchHeader::parse_v2(rest).map_or_else(|| BatchHeader::parse(rest), Ok)?;
+            // Not by `map_or_else`, which would move it about.
+            let header = match BatchHeader::parse_v2(rest) {
+                Some(header) => header,
+                None => BatchHeader::parse(rest)?,
+            };
             let entry = &rest[..header.size as usize];
             at += entry.len();
             sink.producer = 0;
@@ -400,7 +335,7 @@ impl From<Stop> for Cause {
 
 /// Where the items of a batch go.
 struct Sink<'p> {
-    items: &'p mut Vec<Item>,
+    items: &'p mut Items,
     counts: &'p mut ReplayCounts,
     producer: u32,
     start_offset: u64,
@@ -423,28 +358,27 @@ impl Sink<'_> {
         };
         self.counts.records += 1;
         self.counts.old_keys += u64::from(key[1] == OLD_KEY);
-        let mut item = Item { partition, group_len, topic_len, ..self.item(offset, Kind::Tombstone, source, at(key) + GROUP_AT) };
+        let item = self.items.next();
+        *item = Item::new(offset, Kind::Tombstone, source, at(key) + GROUP_AT);
+        (item.partition, item.group_len, item.topic_len, item.producer) = (partition, group_len, topic_len, self.producer);
         let Some(value) = record.value else {
             self.counts.tombstones += 1;
-            self.items.push(item);
             return Ok(());
         };
         if let Some((offset, leader_epoch, commit_timestamp_ms)) = plain_value(value) {
             item.kind = Kind::Commit;
             (item.number, item.leader_epoch, item.commit_timestamp_ms) = (offset, leader_epoch, commit_timestamp_ms);
-        } else {
-            self.value(&mut item, value, at(value))?;
+            return Ok(());
         }
-        self.items.push(item);
-        Ok(())
+        Self::value(item, self.counts, value, at(value))
     }
 
     /// Has in `item` what `value`, which is at `value_at`, says.
     #[inline(never)]
-    fn value(&mut self, item: &mut Item, value: &[u8], value_at: usize) -> Result<(), Stop> {
+    fn value(item: &mut Item, counts: &mut ReplayCounts, value: &[u8], value_at: usize) -> Result<(), Stop> {
         let in_value = |source| ReplayError { offset: item.record_offset, part: RecordPart::Value, source };
         let decoded = OffsetValue::decode(value).map_err(in_value)?;
-        self.counts.newer_values += u64::from(version_of(value).map_err(in_value)? > OffsetValue::LATEST_VERSION);
+        counts.newer_values += u64::from(version_of(value).map_err(in_value)? > OffsetValue::LATEST_VERSION);
         item.number = decoded.offset;
         item.commit_timestamp_ms = decoded.commit_timestamp_ms;
         item.leader_epoch = decoded.leader_epoch.unwrap_or(NO_EPOCH);
@@ -461,27 +395,6 @@ impl Sink<'_> {
         Ok(())
     }
 
-    #[inline(always)]
-    fn item(&self, record_offset: u64, kind: Kind, source: Source, key_at: usize) -> Item {
-        Item {
-            record_offset,
-            number: 0,
-            commit_timestamp_ms: 0,
-            partition: 0,
-            leader_epoch: NO_EPOCH,
-            group: UNNAMED,
-            topic: UNNAMED,
-            key_at: key_at as u32,
-            value_at: 0,
-            value_len: 0,
-            producer: self.producer,
-            group_len: 0,
-            topic_len: 0,
-            kind,
-            source,
-        }
-    }
-
     #[inline(never)]
     fn of_group(&mut self, key: &[u8], record: &RecordRef<'_>, source: Source, at: impl Fn(&[u8]) -> usize) -> Result<(), Stop> {
         let in_key = |source| ReplayError { offset: record.offset, part: RecordPart::Key, source };
@@ -491,11 +404,11 @@ impl Sink<'_> {
         self.counts.records += 1;
         self.counts.unknown_types += u64::from(!known);
         let kind = if record.value.is_some() { Kind::Group } else { Kind::GroupTombstone };
-        let mut item = Item { number: key.len() as i64, ..self.item(record.offset, kind, source, at(key)) };
+        let item = self.items.next();
+        *item = Item { number: key.len() as i64, ..Item::new(record.offset, kind, source, at(key)) };
         if let Some(value) = record.value.filter(|value| !value.is_empty()) {
             (item.value_at, item.value_len) = (at(value) as u32, value.len() as u32);
         }
-        self.items.push(item);
         Ok(())
     }
 
@@ -530,7 +443,7 @@ impl Sink<'_> {
                 ControlType::Abort => Kind::AbortMarker,
                 _ => continue,
             };
-            self.items.push(Item { number: header.producer_id, ..self.item(record.offset, kind, Source::Read, 0) });
+            *self.items.next() = Item { number: header.producer_id, ..Item::new(record.offset, kind, Source::Read, 0) };
         }
         Ok(())
     }
