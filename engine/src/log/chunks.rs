@@ -166,7 +166,11 @@ impl Chunk {
         while at < bytes.len() {
             let (rest, position) = (&bytes[at..], u64::from(self.start) + at as u64);
             let broken = |cause| damage(&self.set, &self.segment, position, cause);
-            let header = BatchHeader::parse_v2(rest).map_or_else(|| BatchHeader::parse(rest), Ok).map_err(broken)?;
+            // Not by `map_or_else`, which would move it about.
+            let header = match BatchHeader::parse_v2(rest) {
+                Some(header) => header,
+                None => BatchHeader::parse(rest).map_err(broken)?,
+            };
             let Some(entry) = rest.get(..header.size as usize) else {
                 return Err(broken(DecodeError::Truncated { needed: u64::from(header.size), available: rest.len() as u64 }));
             };

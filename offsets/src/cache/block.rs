@@ -133,6 +133,13 @@ impl Block {
         Shape::of_code((self.layout & ((1 << SHAPE_BITS) - 1)).cast_unsigned())
     }
 
+    /// Entries of its array, if that is dense; else 0.
+    #[inline]
+    pub(super) fn dense_len(&self) -> u32 {
+        let code = (self.layout & ((1 << SHAPE_BITS) - 1)).cast_unsigned();
+        code.saturating_sub(DENSE_FROM - 1) * 2
+    }
+
     pub(super) fn set_array(&mut self, start: u32, shape: Shape) {
         self.start = start;
         self.layout = (self.span() << SHAPE_BITS) | shape.code().cast_signed();

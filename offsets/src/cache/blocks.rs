@@ -163,14 +163,37 @@ impl Blocks {
     }
 
     /// Puts a commit where there is none.
-    #[inline]
     pub(crate) fn insert(&mut self, id: u32, bit: u32, commit: &Commit<'_>) {
+        let topic = self.headers.get(id).topic;
+        let entry = self.entries.make(commit, &mut self.topics[topic as usize].id);
+        self.insert_entry(id, bit, entry);
+    }
+
+    /// As [`Blocks::insert`], for a commit without anything more to it; `false` if it does not fit an entry.
+    #[inline(always)]
+    pub(crate) fn insert_plain(&mut self, id: u32, bit: u32, offset: u64, leader_epoch: i32, times: (i64, u64)) -> bool {
+        let (commit_timestamp_ms, record_offset) = times;
+        let entry = self.entries.plain(offset, leader_epoch, commit_timestamp_ms, record_offset);
+        entry.map(|entry| self.insert_entry(id, bit, entry)).is_some()
+    }
+
+    #[inline(always)]
+    fn insert_entry(&mut self, id: u32, bit: u32, entry: Entry) {
+        let block = self.headers.get_mut(id);
+        if bit < block.dense_len() {
+            block.present |= 1 << bit;
+            *self.runs.entry_mut(block.start + bit) = entry;
+            self.len += 1;
+        } else {
+            self.insert_moving(id, bit, entry);
+        }
+    }
+
+    fn insert_moving(&mut self, id: u32, bit: u32, entry: Entry) {
         let block = *self.headers.get(id);
         let topic = &mut self.topics[block.topic as usize];
-        let entry = self.entries.make(commit, &mut topic.id);
         topic.width = topic.width.max(u32::try_from(block.partition(bit)).map_or(0, |partition| partition + 1));
         match block.shape() {
-            Shape::Dense(len) if (bit as usize) < len => *self.runs.entry_mut(block.start + bit) = entry,
             Shape::Packed(len) if block.count() < len => {
                 let run = self.runs.run_mut(block.start, len);
                 let at = block.rank(bit);

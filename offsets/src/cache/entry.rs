@@ -9,7 +9,7 @@
 //! place of the offset.
 
 use super::Commit;
-use super::names::{NameId, SharedTexts};
+use super::names::{EMPTY, NameId, SharedTexts};
 
 /// What lies in the array of a block. The zeros of new memory are never read: presence is noted in the block.
 pub(super) type Entry = [u64; 3];
@@ -55,6 +55,18 @@ pub(super) struct Entries {
 }
 
 impl Entries {
+    /// The entry for a commit without metadata, expire timestamp and topic id, if it fits.
+    #[inline(always)]
+    pub(super) fn plain(&mut self, offset: u64, leader_epoch: i32, commit_timestamp_ms: i64, record_offset: u64) -> Option<Entry> {
+        let (base_ms, base_offset) = *self.base.get_or_insert((commit_timestamp_ms, record_offset));
+        let time = commit_timestamp_ms.wrapping_sub(base_ms);
+        let record = record_offset.wrapping_sub(base_offset).cast_signed();
+        let (epoch, is_known) = (u64::from(leader_epoch.cast_unsigned()), leader_epoch != NONE_I32);
+        let fits = |difference: i64| (-HIGH_LIMIT..HIGH_LIMIT).contains(&difference);
+        let all_fit = (epoch < ODD || !is_known) && fits(time) && fits(record);
+        all_fit.then(|| [offset, word(time, if is_known { epoch } else { NO_EPOCH }), word(record, EMPTY.into())])
+    }
+
     /// The entry for a commit. `noted` is the id that is noted for its topic; if there is none, that of the commit will be.
     #[inline]
     pub(super) fn make(&mut self, commit: &Commit<'_>, noted: &mut Option<TopicId>) -> Entry {

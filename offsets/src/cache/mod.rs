@@ -21,7 +21,7 @@ pub(crate) use block::Place;
 pub(crate) use blocks::Blocks;
 use blocks::Unnamed;
 use entry::Values;
-pub(crate) use names::{NameId, Names};
+pub(crate) use names::{NameId, Names, is_same};
 
 use crate::record::OffsetKey;
 

@@ -46,7 +46,7 @@ impl Names {
 
     #[inline]
     fn find_by(&self, hash: u64, name: &[u8]) -> Option<NameId> {
-        self.by_name.find(hash, |&id| self.names[id as usize].as_bytes() == name).copied()
+        self.by_name.find(hash, |&id| is_same(self.names[id as usize].as_bytes(), name)).copied()
     }
 
     /// The number of `name`, a new one if it is new.
@@ -86,6 +86,20 @@ impl Names {
             + self.free.capacity() * size_of::<NameId>()
             + self.by_name.allocation_size()
             + self.text_bytes
+    }
+}
+
+/// Whether two names are the same. Most have 8 to 16 bytes: two words from both ends, which may overlap, are all of them.
+#[inline(always)]
+pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() || one.len() > 16 {
+        return one == other;
+    }
+    match (one.first_chunk::<8>(), other.first_chunk::<8>(), one.last_chunk::<8>(), other.last_chunk::<8>()) {
+        (Some(head), Some(other_head), Some(tail), Some(other_tail)) => {
+            u64::from_ne_bytes(*head) == u64::from_ne_bytes(*other_head) && u64::from_ne_bytes(*tail) == u64::from_ne_bytes(*other_tail)
+        }
+        _ => one == other,
     }
 }
 

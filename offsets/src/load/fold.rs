@@ -15,7 +15,8 @@ use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 
 use super::Cause;
-use super::parse::{Item, Kind, Piece};
+use super::item::{Item, Kind};
+use super::parse::Piece;
 use crate::cache::{Blocks, CommittedOffset, KeyNames, OffsetCache, Place};
 use crate::record::{GroupKey, OffsetKey};
 use crate::replay::{Origin, Outcome, Replay, ReplayCounts};
@@ -115,7 +116,10 @@ impl Fold {
         if (item.number < 0 || !self.cleared.is_empty()) && !self.outlives(item, spot, at) {
             return;
         }
-        self.blocks.insert(block, bit, &piece.commit(item));
+        let times = (item.commit_timestamp_ms, item.record_offset);
+        if !(item.is_plain() && self.blocks.insert_plain(block, bit, item.number.cast_unsigned(), item.leader_epoch, times)) {
+            self.blocks.insert(block, bit, &piece.commit(item));
+        }
     }
 
     /// Whether a commit is one, and has effect after what cleared its place.

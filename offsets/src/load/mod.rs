@@ -15,6 +15,7 @@
 //! a log, once anything is.
 
 mod fold;
+mod item;
 mod parse;
 mod plain;
 
@@ -104,6 +105,8 @@ enum Cause {
     Record(#[from] ReplayError),
     #[error("a batch decompresses to more than 4 GiB")]
     TooLarge,
+    #[error("a name is not UTF-8")]
+    Name,
     #[error("pieces of the log overlap at offset {0}")]
     Overlap(u64),
     #[error("a thread panicked")]
@@ -164,7 +167,7 @@ impl Crew<'_> {
                 fold.check_follows(piece.offsets())?;
                 fold.piece(&piece);
                 while piece.parse_more(&mut parser)? {
-                    piece.find_names(&self.names);
+                    piece.find_names(&self.names)?;
                     fold.piece(&piece);
                 }
                 Ok(())
@@ -179,8 +182,7 @@ impl Crew<'_> {
     fn prepare(&self, chunk: Result<Chunk>, parser: &mut Parser, piece: &mut Piece) -> Result<(), Cause> {
         (self.progress)(piece.read(&chunk?)?);
         piece.parse_more(parser)?;
-        piece.find_names(&self.names);
-        Ok(())
+        piece.find_names(&self.names)
     }
 }
 

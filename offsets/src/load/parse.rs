@@ -9,15 +9,17 @@ use keeplog_engine::sync::{PoisonError, RwLock};
 use keeplog_engine::{Chunk, ChunkBuffer};
 
 use super::Cause;
-use crate::cache::{Commit, KeyNames, NameId, Names};
+use super::item::{Item, Items, Kind, NO_EPOCH, Source, UNNAMED};
+use crate::cache::{Commit, KeyNames, NameId, Names, is_same};
 use crate::record::{self, InternalTopic, OFFSET_KEY_V0, OffsetKey, OffsetValue, version_of};
 use crate::replay::{RecordPart, ReplayCounts, ReplayError};
 
 /// Once the batches of a piece take more than this when they are decompressed, they are taken in turns.
 const DECOMPRESSED_BYTES_MAX: usize = if cfg!(test) { 1 << 10 } else { 16 << 20 };
-/// No number yet.
-const UNNAMED: NameId = NameId::MAX;
-const NO_EPOCH: i32 = -1;
+/// Topics that are remembered while names are looked for.
+const TOPICS: usize = 64;
+/// Where the name of the group is in the key of a commit.
+const GROUP_AT: usize = 4;
 /// Where the metadata is in a value of version 4, if its length takes one byte.
 const METADATA_AT: usize = 15;
 /// From the end of the metadata to the topic id, if that is the only tagged field: the commit time, how many tagged fields
@@ -26,66 +28,13 @@ const METADATA_TO_ID_BYTES: usize = 11;
 /// The second byte of a commit's key that 0.8.2 wrote.
 const OLD_KEY: u8 = OFFSET_KEY_V0 as u8;
 
-/// What a record is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// A commit that its item holds whole.
-    Commit,
-    /// A commit whose topic id is where brokers put it.
-    CommitWithId,
-    /// A commit with more to it: `value_at` and `value_len` are those of the record's value.
-    LongCommit,
-    Tombstone,
-    /// Of the groups themselves; `number` is the length of its key.
-    Group,
-    GroupTombstone,
-    /// The ends of transactions; `number` is the producer.
-    CommitMarker,
-    AbortMarker,
-}
-
-/// Which bytes the positions of an item are in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    Read,
-    Decompressed,
-    Copied,
-}
-
-/// A record. One cache line.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Item {
-    pub(super) record_offset: u64,
-    /// The offset that is committed.
-    pub(super) number: i64,
-    pub(super) commit_timestamp_ms: i64,
-    pub(super) partition: i32,
-    /// -1 for none.
-    pub(super) leader_epoch: i32,
-    pub(super) group: NameId,
-    pub(super) topic: NameId,
-    /// Where the name of the group begins, or the key of a group's record. The name of the topic is two bytes behind.
-    key_at: u32,
-    /// Where the metadata begins.
-    value_at: u32,
-    value_len: u32,
-    /// Place of the producer among those of the piece, from 1 on; 0 outside of transactions.
-    producer: u32,
-    group_len: u16,
-    topic_len: u16,
-    pub(super) kind: Kind,
-    source: Source,
-}
-
-const _: () = assert!(size_of::<Item>() <= 64);
-
 /// One piece of a log. Its memory is reused for the next one.
 #[derive(Debug, Default)]
 pub(super) struct Piece {
     buffer: ChunkBuffer,
     /// Ranges of its bytes that are to be parsed, the newest last. Nearly always it is one.
     left: Vec<Range<usize>>,
-    items: Vec<Item>,
+    items: Items,
     producers: Vec<i64>,
     decompressed: Vec<u8>,
     /// Keys and values from batches in old formats.
@@ -122,53 +71,52 @@ impl Piece {
     }
 
     /// Gives every name its number.
-    pub(super) fn find_names(&mut self, names: &RwLock<KeyNames>) {
-        let mut found = true;
-        {
+    pub(super) fn find_names(&mut self, names: &RwLock<KeyNames>) -> Result<(), Cause> {
+        let found = {
             let names = names.read().unwrap_or_else(PoisonError::into_inner);
-            found &= self.name(Item::group_range, |item| &mut item.group, |name| names.groups.find(name));
-            found &= self.name(Item::topic_range, |item| &mut item.topic, |name| names.topics.find(name));
-        }
+            self.name(|name| Ok(names.groups.find(name)), |name| Ok(names.topics.find(name)))?
+        };
         if !found {
-            let mut names = names.write().unwrap_or_else(PoisonError::into_inner);
-            let KeyNames { groups, topics } = &mut *names;
-            self.name(Item::group_range, |item| &mut item.group, |name| Some(intern(groups, name)));
-            self.name(Item::topic_range, |item| &mut item.topic, |name| Some(intern(topics, name)));
+            let names = &mut *names.write().unwrap_or_else(PoisonError::into_inner);
+            let KeyNames { groups, topics } = names;
+            self.name(|name| intern(groups, name), |name| intern(topics, name))?;
         }
+        Ok(())
     }
 
     /// Sets the numbers that are not known yet. Whether all of them are now.
-    #[inline]
+    #[inline(always)]
     fn name(
         &mut self,
-        range: impl Fn(&Item) -> Range<usize>,
-        number: impl Fn(&mut Item) -> &mut NameId,
-        mut find: impl FnMut(&[u8]) -> Option<NameId>,
-    ) -> bool {
+        mut group: impl FnMut(&[u8]) -> Result<Option<NameId>, Cause>,
+        mut topic: impl FnMut(&[u8]) -> Result<Option<NameId>, Cause>,
+    ) -> Result<bool, Cause> {
         let mut items = std::mem::take(&mut self.items);
         let mut all = true;
         // Records of one group come in runs, and topics are few.
-        let (mut last, mut last_number) = (&[][..], None);
-        for item in items.iter_mut().filter(|item| item.is_keyed()) {
-            let name = &self.bytes(item.source)[range(item)];
-            let number = number(item);
-            if *number != UNNAMED {
-                continue;
+        let mut last_group = (&[][..], UNNAMED);
+        let mut last_topics = [(&[][..], UNNAMED); TOPICS];
+        for item in items.all_mut().iter_mut().filter(|item| item.is_keyed() && (item.group == UNNAMED || item.topic == UNNAMED)) {
+            let names = self.bytes(item.source).get(item.key_at as usize..).unwrap_or_default();
+            let (name, rest) = names.split_at(item.group_len.into());
+            if last_group.1 == UNNAMED || !is_same(last_group.0, name) {
+                last_group = (name, group(name)?.unwrap_or(UNNAMED));
             }
-            if last_number.is_none() || last != name {
-                (last, last_number) = (name, find(name));
+            item.group = last_group.1;
+            let name = &rest[2..2 + usize::from(item.topic_len)];
+            let last_topic = &mut last_topics[topic_slot(name)];
+            if last_topic.1 == UNNAMED || !is_same(last_topic.0, name) {
+                *last_topic = (name, topic(name)?.unwrap_or(UNNAMED));
             }
-            match last_number {
-                Some(found) => *number = found,
-                None => all = false,
-            }
+            item.topic = last_topic.1;
+            all &= item.group != UNNAMED && item.topic != UNNAMED;
         }
         self.items = items;
-        all
+        Ok(all)
     }
 
     pub(super) fn items(&self) -> &[Item] {
-        &self.items
+        self.items.all()
     }
 
     pub(super) fn counts(&self) -> ReplayCounts {
@@ -241,26 +189,40 @@ impl Piece {
     }
 }
 
-impl Item {
-    /// Whether it is about a committed offset.
-    #[inline]
-    pub(super) fn is_keyed(&self) -> bool {
-        matches!(self.kind, Kind::Commit | Kind::CommitWithId | Kind::LongCommit | Kind::Tombstone)
-    }
-
-    fn group_range(&self) -> Range<usize> {
-        self.key_at as usize..self.key_at as usize + usize::from(self.group_len)
-    }
-
-    fn topic_range(&self) -> Range<usize> {
-        let start = self.group_range().end + 2;
-        start..start + usize::from(self.topic_len)
-    }
+/// Where a topic is remembered.
+#[inline]
+fn topic_slot(name: &[u8]) -> usize {
+    let [.., first, second] = name else { return 0 };
+    (usize::from(*first) * 7 + usize::from(*second)) % TOPICS
 }
 
-fn intern(names: &mut Names, name: &[u8]) -> NameId {
-    // invariant: it was decoded as text a moment ago.
-    names.intern(std::str::from_utf8(name).expect("it was text a moment ago"))
+fn intern(names: &mut Names, name: &[u8]) -> Result<Option<NameId>, Cause> {
+    Ok(Some(names.intern(std::str::from_utf8(name).map_err(|_| Cause::Name)?)))
+}
+
+/// The lengths of the names in the key of a commit, and the partition, if it is laid out like one. Whether the names are text
+/// is seen when they are looked for.
+#[inline(always)]
+fn commit_key(key: &[u8]) -> Option<(u16, u16, i32)> {
+    let [0, 0 | 1, high, low, rest @ ..] = key else { return None };
+    let group_len = u16::from_be_bytes([*high, *low]);
+    let [high, low, rest @ ..] = rest.get(usize::from(group_len)..)? else { return None };
+    let topic_len = u16::from_be_bytes([*high, *low]);
+    let partition = rest.get(usize::from(topic_len)..)?.first_chunk()?;
+    // A negative length is none.
+    ((group_len | topic_len) >> 15 == 0).then_some((group_len, topic_len, i32::from_be_bytes(*partition)))
+}
+
+/// Offset, leader epoch and commit time of a value of version 3 without metadata.
+#[inline(always)]
+fn plain_value(value: &[u8]) -> Option<(i64, i32, i64)> {
+    let (version, rest) = value.split_first_chunk::<2>()?;
+    let (offset, rest) = rest.split_first_chunk()?;
+    let (leader_epoch, rest) = rest.split_first_chunk()?;
+    let (metadata_len, rest) = rest.split_first_chunk::<2>()?;
+    let commit_timestamp_ms = rest.first_chunk()?;
+    let is_plain = *version == [0, 3] && *metadata_len == [0, 0];
+    is_plain.then(|| (i64::from_be_bytes(*offset), i32::from_be_bytes(*leader_epoch), i64::from_be_bytes(*commit_timestamp_ms)))
 }
 
 /// Where a batch begins within `range`, which has several, about in its middle.
@@ -306,7 +268,11 @@ impl Parser {
                 return Ok(false);
             }
             let rest = &bytes[at..];
-            let header = BatchHeader::parse_v2(rest).map_or_else(|| BatchHeader::parse(rest), Ok)?;
+            // Not by `map_or_else`, which would move it about.
+            let header = match BatchHeader::parse_v2(rest) {
+                Some(header) => header,
+                None => BatchHeader::parse(rest)?,
+            };
             let entry = &rest[..header.size as usize];
             at += entry.len();
             sink.producer = 0;
@@ -339,9 +305,37 @@ impl Parser {
     }
 }
 
+/// What ends the parsing of a batch. Small, and nothing to drop.
+#[derive(Clone, Copy, Debug)]
+enum Stop {
+    Batch(DecodeError),
+    Record(ReplayError),
+}
+
+impl From<DecodeError> for Stop {
+    fn from(cause: DecodeError) -> Self {
+        Self::Batch(cause)
+    }
+}
+
+impl From<ReplayError> for Stop {
+    fn from(cause: ReplayError) -> Self {
+        Self::Record(cause)
+    }
+}
+
+impl From<Stop> for Cause {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Batch(cause) => cause.into(),
+            Stop::Record(cause) => cause.into(),
+        }
+    }
+}
+
 /// Where the items of a batch go.
 struct Sink<'p> {
-    items: &'p mut Vec<Item>,
+    items: &'p mut Items,
     counts: &'p mut ReplayCounts,
     producer: u32,
     start_offset: u64,
@@ -352,92 +346,74 @@ impl Sink<'_> {
     /// Takes in a record; `at` tells where a part of it is.
     // Inlined into its loops.
     #[inline(always)]
-    fn record(&mut self, record: &RecordRef<'_>, source: Source, at: impl Fn(&[u8]) -> usize) -> Result<(), Cause> {
+    fn record(&mut self, record: &RecordRef<'_>, source: Source, at: impl Fn(&[u8]) -> usize) -> Result<(), Stop> {
         let offset = record.offset;
         if offset < self.start_offset || (self.skips_tombstones && record.value.is_none()) {
             return Ok(());
         }
         let in_key = |source| ReplayError { offset, part: RecordPart::Key, source };
-        let in_value = |source| ReplayError { offset, part: RecordPart::Value, source };
-        let key = record.key.ok_or(in_key(record::DecodeError::Null { at: 0 }))?;
-        let Some(place) = OffsetKey::decode(key).map_err(in_key)? else {
+        let Some(key) = record.key else { return Err(in_key(record::DecodeError::Null { at: 0 }).into()) };
+        let Some((group_len, topic_len, partition)) = commit_key(key) else {
             return self.of_group(key, record, source, at);
         };
         self.counts.records += 1;
         self.counts.old_keys += u64::from(key[1] == OLD_KEY);
-        let mut item = Item {
-            partition: place.partition,
-            // Lengths of names have 15 bits.
-            group_len: place.group.len() as u16,
-            topic_len: place.topic.len() as u16,
-            ..self.item(offset, Kind::Tombstone, source, at(place.group.as_bytes()))
-        };
+        let item = self.items.next();
+        *item = Item::new(offset, Kind::Tombstone, source, at(key) + GROUP_AT);
+        (item.partition, item.group_len, item.topic_len, item.producer) = (partition, group_len, topic_len, self.producer);
         let Some(value) = record.value else {
             self.counts.tombstones += 1;
-            self.items.push(item);
             return Ok(());
         };
+        if let Some((offset, leader_epoch, commit_timestamp_ms)) = plain_value(value) {
+            item.kind = Kind::Commit;
+            (item.number, item.leader_epoch, item.commit_timestamp_ms) = (offset, leader_epoch, commit_timestamp_ms);
+            return Ok(());
+        }
+        Self::value(item, self.counts, value, at(value))
+    }
+
+    /// Has in `item` what `value`, which is at `value_at`, says.
+    #[inline(never)]
+    fn value(item: &mut Item, counts: &mut ReplayCounts, value: &[u8], value_at: usize) -> Result<(), Stop> {
+        let in_value = |source| ReplayError { offset: item.record_offset, part: RecordPart::Value, source };
         let decoded = OffsetValue::decode(value).map_err(in_value)?;
-        self.counts.newer_values += u64::from(version_of(value).map_err(in_value)? > OffsetValue::LATEST_VERSION);
+        counts.newer_values += u64::from(version_of(value).map_err(in_value)? > OffsetValue::LATEST_VERSION);
         item.number = decoded.offset;
         item.commit_timestamp_ms = decoded.commit_timestamp_ms;
         item.leader_epoch = decoded.leader_epoch.unwrap_or(NO_EPOCH);
         let metadata = decoded.metadata.as_bytes();
-        if decoded.expire_timestamp_ms.is_none() && decoded.topic_id.is_none() {
-            item.kind = Kind::Commit;
-            if !metadata.is_empty() {
-                (item.value_at, item.value_len) = (at(metadata) as u32, metadata.len() as u32);
-            }
+        (item.kind, item.value_at, item.value_len) = if decoded.expire_timestamp_ms.is_none() && decoded.topic_id.is_none() {
+            let at = if metadata.is_empty() { 0 } else { value_at + metadata.as_ptr().addr() - value.as_ptr().addr() };
+            (Kind::Commit, at as u32, metadata.len() as u32)
         } else if decoded.topic_id.is_some() && value.len() == METADATA_AT + metadata.len() + METADATA_TO_ID_BYTES + 16 {
             // Nothing else has this length: the length of the metadata takes a byte, and there is one tagged field.
-            item.kind = Kind::CommitWithId;
-            (item.value_at, item.value_len) = ((at(value) + METADATA_AT) as u32, metadata.len() as u32);
+            (Kind::CommitWithId, (value_at + METADATA_AT) as u32, metadata.len() as u32)
         } else {
-            item.kind = Kind::LongCommit;
-            (item.value_at, item.value_len) = (at(value) as u32, value.len() as u32);
-        }
-        self.items.push(item);
+            (Kind::LongCommit, value_at as u32, value.len() as u32)
+        };
         Ok(())
     }
 
-    #[inline(always)]
-    fn item(&self, record_offset: u64, kind: Kind, source: Source, key_at: usize) -> Item {
-        Item {
-            record_offset,
-            number: 0,
-            commit_timestamp_ms: 0,
-            partition: 0,
-            leader_epoch: NO_EPOCH,
-            group: UNNAMED,
-            topic: UNNAMED,
-            key_at: key_at as u32,
-            value_at: 0,
-            value_len: 0,
-            producer: self.producer,
-            group_len: 0,
-            topic_len: 0,
-            kind,
-            source,
-        }
-    }
-
     #[inline(never)]
-    fn of_group(&mut self, key: &[u8], record: &RecordRef<'_>, source: Source, at: impl Fn(&[u8]) -> usize) -> Result<(), Cause> {
+    fn of_group(&mut self, key: &[u8], record: &RecordRef<'_>, source: Source, at: impl Fn(&[u8]) -> usize) -> Result<(), Stop> {
         let in_key = |source| ReplayError { offset: record.offset, part: RecordPart::Key, source };
         let known = InternalTopic::ConsumerOffsets.knows(version_of(key).map_err(in_key)?);
+        // The key of a commit comes here only if something is wrong with it.
+        OffsetKey::decode(key).map_err(in_key)?;
         self.counts.records += 1;
         self.counts.unknown_types += u64::from(!known);
         let kind = if record.value.is_some() { Kind::Group } else { Kind::GroupTombstone };
-        let mut item = Item { number: key.len() as i64, ..self.item(record.offset, kind, source, at(key)) };
+        let item = self.items.next();
+        *item = Item { number: key.len() as i64, ..Item::new(record.offset, kind, source, at(key)) };
         if let Some(value) = record.value.filter(|value| !value.is_empty()) {
             (item.value_at, item.value_len) = (at(value) as u32, value.len() as u32);
         }
-        self.items.push(item);
         Ok(())
     }
 
     /// Takes in a record whose bytes will not stay.
-    fn copy(&mut self, record: &RecordRef<'_>, copied: &mut Vec<u8>) -> Result<(), Cause> {
+    fn copy(&mut self, record: &RecordRef<'_>, copied: &mut Vec<u8>) -> Result<(), Stop> {
         let (key, value) = (record.key.unwrap_or_default(), record.value.unwrap_or_default());
         let (key_at, key_start, value_start) = (copied.len(), key.as_ptr().addr(), value.as_ptr().addr());
         copied.extend_from_slice(key);
@@ -467,7 +443,7 @@ impl Sink<'_> {
                 ControlType::Abort => Kind::AbortMarker,
                 _ => continue,
             };
-            self.items.push(Item { number: header.producer_id, ..self.item(record.offset, kind, Source::Read, 0) });
+            *self.items.next() = Item { number: header.producer_id, ..Item::new(record.offset, kind, Source::Read, 0) };
         }
         Ok(())
     }
