@@ -15,11 +15,11 @@
 //! **Two keys that look alike.** Keys are not stored. A key is taken for a duplicate wrongly if its tag equals
 //! that of another key in the buckets that it is searched in. Tags are 64 bits of a hash under a secret, so each
 //! comparison with a foreign tag errs with probability 2^-64 (2^-63 for tags 0 and 1, which share a value). A
-//! search compares with the tags of one bucket of each table, and of the following ones while buckets are full: 3.2 on
-//! average while a table fills, less than 9 at the end. So `n` different keys make fewer than `9 n` comparisons a table:
-//! `4 * 9 * 5e7 / 2^64 = 9.8e-11` for a pass over 50 million keys, below the 1e-10 that a pass may risk, and linear
-//! in `n`, not quadratic: for a key to be lost it must share the bucket as well. A test measures this with
-//! shorter tags.
+//! search compares with the tags of one bucket of each table, and of the following ones while buckets are full: 3.6 on
+//! average while a table fills, 11.3 for a key of the clean section that is asked for in a full one. So `n` different keys in
+//! one table make `3.6 n` comparisons, and at the worst, all of them asked for in four full tables, `45 n`: of 50 million keys
+//! one is lost in 1e-11 of all passes, and in 1.2e-10 at the worst. That is linear in `n`, not quadratic: for a key to be lost it
+//! must share the bucket as well. Tests measure this with shorter tags; `docs/RELIABILITY.md` has the table.
 
 mod cpu;
 mod table;

@@ -1,9 +1,12 @@
 //! From a decided chunk to the bytes that stay of it, straight from the buffer that it was read into.
 
-use keeplog_engine::record::{Attributes, BatchHeader, BatchSpec, BatchWriter, DecodeError, Decoder, EncodeError, RecordRef, write_empty};
+use keeplog_engine::record::{
+    Attributes, BatchHeader, BatchSpec, BatchWriter, Codec, DecodeError, Decoder, EncodeError, RecordRef, write_empty,
+};
 use keeplog_engine::{Error, ErrorKind, Result};
 
 use crate::chunk::{Chunk, Entry, Marks, Traits, Verdict};
+use crate::options::CleanOptions;
 use crate::source::Source;
 use crate::walk::{OP, corrupt};
 
@@ -47,6 +50,8 @@ pub(crate) struct Emitter {
     writer: BatchWriter,
     decoder: Decoder,
     new_horizon_ms: i64,
+    gzip_level: Option<i32>,
+    zstd_level: Option<i32>,
     /// Of the chunk at hand.
     stays: Vec<Stay>,
 }
@@ -72,8 +77,10 @@ impl From<EncodeError> for RebuildError {
 
 impl Emitter {
     /// An emitter that stamps `new_horizon_ms`.
-    pub(crate) fn new(new_horizon_ms: i64, batch_bytes_max: usize) -> Self {
-        Self { writer: BatchWriter::new(), decoder: Decoder::new(batch_bytes_max), new_horizon_ms, stays: Vec::new() }
+    pub(crate) fn new(new_horizon_ms: i64, options: &CleanOptions) -> Self {
+        let &CleanOptions { batch_bytes_max, gzip_level, zstd_level, .. } = options;
+        let (writer, decoder) = (BatchWriter::new(), Decoder::new(batch_bytes_max));
+        Self { writer, decoder, new_horizon_ms, gzip_level, zstd_level, stays: Vec::new() }
     }
 
     /// What stays of `chunk`, a decided part of `source`.
@@ -126,6 +133,11 @@ impl Emitter {
         let bytes = chunk.entry_bytes(entry);
         let header = BatchHeader::parse(bytes)?;
         let mut spec = BatchSpec::like(&header)?;
+        spec.level = match spec.codec {
+            Codec::Gzip => self.gzip_level,
+            Codec::Zstd => self.zstd_level,
+            Codec::None | Codec::Snappy | Codec::Lz4 => None,
+        };
         if stamp {
             spec.delete_horizon_ms = Some(self.new_horizon_ms);
         }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use keeplog_engine::record::Codec;
 use keeplog_engine::{Error, LogOptions, Result};
 
 use crate::dedup::{BUCKET_BYTES, DedupSet};
@@ -54,6 +55,10 @@ pub struct CleanOptions {
     pub chunk_bytes: u32,
     /// Decompressed size of one batch at most, in bytes; a larger one stops the pass as damage does. Default 1 GiB.
     pub batch_bytes_max: usize,
+    /// How hard batches in gzip are compressed that are written again, 1 to 9. Default: as Kafka's producer does.
+    pub gzip_level: Option<i32>,
+    /// The same for zstd, -131072 to 22. Default: as Kafka's producer does, 3.
+    pub zstd_level: Option<i32>,
     /// What stays of the segments at hand is held in memory until their outputs are written, up to so many bytes; what is
     /// beyond is read once more. Default 96 MiB.
     pub held_bytes_max: u64,
@@ -119,6 +124,8 @@ impl CleanOptions {
         delete_retention_ms: i64,
         chunk_bytes: u32,
         batch_bytes_max: usize,
+        gzip_level: Option<i32>,
+        zstd_level: Option<i32>,
         held_bytes_max: u64,
         threads: usize,
         hash_seed: Option<u64>,
@@ -144,6 +151,8 @@ impl CleanOptions {
             delete_retention_ms: 24 * 60 * 60 * 1000,
             chunk_bytes: 512 << 10,
             batch_bytes_max: 1 << 30,
+            gzip_level: None,
+            zstd_level: None,
             held_bytes_max: 96 << 20,
             threads: 1,
             hash_seed: None,
@@ -160,6 +169,8 @@ impl CleanOptions {
             merge_window_ms: options.cleanup_policy.deletes().then_some(options.segment_ms),
             delete_retention_ms: options.delete_retention_ms,
             batch_bytes_max: options.decompressed_bytes_max,
+            gzip_level: options.compression_gzip_level,
+            zstd_level: options.compression_zstd_level,
             ..Self::new(now_ms)
         }
     }
@@ -199,6 +210,11 @@ impl CleanOptions {
         }
         if self.threads > Self::THREADS_MAX {
             return refuse(format!("threads = {}: at most {}; beyond seven they wait for each other", self.threads, Self::THREADS_MAX));
+        }
+        for (codec, level) in [(Codec::Gzip, self.gzip_level), (Codec::Zstd, self.zstd_level)] {
+            if let Some(level) = level.filter(|level| !codec.has_level(*level)) {
+                return refuse(format!("{}_level = {level} is none of its levels", codec.name()));
+            }
         }
         if self.chunk_bytes == 0 {
             return refuse("chunk_bytes = 0: give at least 1, or leave the default".to_owned());

@@ -108,7 +108,7 @@ impl Crew<'_> {
     /// Works until nothing is left to do, or the pass halts.
     fn work(&self) {
         let _halts = HaltsOnPanic(&self.turn);
-        let emitter = Emitter::new(self.pass.rules.new_horizon_ms, self.pass.options.batch_bytes_max);
+        let emitter = Emitter::new(self.pass.rules.new_horizon_ms, self.pass.options);
         let mut hand = Hand { scanner: self.pass.scanner(), emitter, chunk: Chunk::default() };
         loop {
             let step = lock(&self.feed).next(self.pass);

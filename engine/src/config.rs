@@ -86,6 +86,11 @@ pub struct LogOptions {
     pub message_timestamp_type: TimestampType,
     /// `compression.type` of batches built here; default none.
     pub compression: Codec,
+    /// `compression.gzip.level` of batches built here and of those that the cleaner writes again, 1 to 9; default Kafka's, which
+    /// is the producer's too.
+    pub compression_gzip_level: Option<i32>,
+    /// `compression.zstd.level`, -131072 to 22, in the same way; default 3.
+    pub compression_zstd_level: Option<i32>,
     /// `producer.id.expiration.ms`: an idle producer is forgotten after this; default 24 h.
     pub producer_id_expiration_ms: i64,
     /// Bytes that one batch may decompress to; default 256 MiB.
@@ -115,6 +120,8 @@ impl Default for LogOptions {
             min_cleanable_dirty_ratio: 0.5,
             message_timestamp_type: TimestampType::Create,
             compression: Codec::None,
+            compression_gzip_level: None,
+            compression_zstd_level: None,
             producer_id_expiration_ms: DAY_MS,
             decompressed_bytes_max: 256 << 20,
             recovery_mode: RecoveryMode::TruncateTail,
@@ -158,6 +165,8 @@ impl LogOptions {
         min_cleanable_dirty_ratio: f64,
         message_timestamp_type: TimestampType,
         compression: Codec,
+        compression_gzip_level: Option<i32>,
+        compression_zstd_level: Option<i32>,
         producer_id_expiration_ms: i64,
         decompressed_bytes_max: usize,
         recovery_mode: RecoveryMode,
@@ -188,7 +197,22 @@ impl LogOptions {
         if self.message_timestamp_type == TimestampType::None {
             return refuse("message_timestamp_type must be create time or log append time");
         }
+        for (codec, level) in [(Codec::Gzip, self.compression_gzip_level), (Codec::Zstd, self.compression_zstd_level)] {
+            if level.is_some_and(|level| !codec.has_level(level)) {
+                return refuse(&format!("compression_{}_level is none of its levels", codec.name()));
+            }
+        }
         Ok(())
+    }
+
+    /// The level for a codec; `None` is Kafka's default.
+    #[must_use]
+    pub(crate) fn compression_level(&self, codec: Codec) -> Option<i32> {
+        match codec {
+            Codec::Gzip => self.compression_gzip_level,
+            Codec::Zstd => self.compression_zstd_level,
+            Codec::None | Codec::Snappy | Codec::Lz4 => None,
+        }
     }
 
     /// Age of its first record, ms, at which a segment is closed: on a compacted log no more than

@@ -252,3 +252,28 @@ fn a27_a_delete_marker_stays_before_newer_data_in_every_grouping() {
         assert_eq!(log.contents(), records(&[(4, "k", Some("2")), (5, "x", Some("y"))]), "{segment_bytes}");
     }
 }
+
+/// Batches that are written again are as hard to compress as is asked for, and say the same.
+#[test]
+fn the_level_of_what_is_written_again_is_a_setting() {
+    for (codec, low, high) in [(Codec::Zstd, -5, 19), (Codec::Gzip, 1, 9)] {
+        let mut log = MemoryLog::new();
+        let texts: Vec<String> = (0..300_u64).map(|i| format!("{:x}", (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) % 65_521)).collect();
+        let records: Vec<_> = texts.iter().map(|text| put(text, text)).collect();
+        log.append_spec(BatchSpec { codec, ..BatchSpec::default() }, &records);
+        log.append(&[put(&texts[0], "newer")]);
+        log.roll();
+        let cleaned = |level: Option<i32>| {
+            let mut log = log.clone();
+            let options = CleanOptions::new(T0);
+            log.clean(&if codec == Codec::Gzip { options.gzip_level(level) } else { options.zstd_level(level) }).unwrap();
+            log
+        };
+        let (low, high, usual) = (cleaned(Some(low)), cleaned(Some(high)), cleaned(None));
+        assert!(low.segments[0].log.len() > high.segments[0].log.len(), "{codec:?}");
+        assert!(low.contents() == high.contents() && low.contents() == usual.contents() && usual.contents().len() == 300);
+    }
+    for bad in [CleanOptions::new(T0).gzip_level(Some(10)), CleanOptions::new(T0).zstd_level(Some(23))] {
+        assert!(MemoryLog::new().clean(&bad).unwrap_err().to_string().contains("none of its levels"));
+    }
+}

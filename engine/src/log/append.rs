@@ -199,6 +199,7 @@ impl Inner {
         let timestamp_type = self.options.message_timestamp_type;
         let spec = BatchSpec {
             codec: self.options.compression,
+            level: self.options.compression_level(self.options.compression),
             timestamp_type,
             max_timestamp: (timestamp_type == TimestampType::LogAppend).then_some(now_ms),
             ..spec

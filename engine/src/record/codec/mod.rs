@@ -121,7 +121,7 @@ impl Compressor {
     /// always compresses as Kafka's default does (the fast way), so a level is only checked there.
     pub(super) fn compress(&mut self, codec: Codec, level: Option<i32>, input: &[u8], out: &mut Vec<u8>) -> Result<(), EncodeError> {
         if let Some(level) = level
-            && !level_exists(codec, level)
+            && !codec.has_level(level)
         {
             return Err(EncodeError::Level { codec: codec.name(), level });
         }
@@ -138,13 +138,16 @@ impl Compressor {
     }
 }
 
-/// Whether Kafka knows that level of that codec.
-fn level_exists(codec: Codec, level: i32) -> bool {
-    match codec {
-        Codec::None | Codec::Snappy => true,
-        Codec::Gzip => level == -1 || (1..=9).contains(&level),
-        Codec::Lz4 => (1..=17).contains(&level),
-        Codec::Zstd => zstd::levels().contains(&level),
+impl Codec {
+    /// Whether Kafka knows that level of it. Without levels it takes any.
+    #[must_use]
+    pub fn has_level(self, level: i32) -> bool {
+        match self {
+            Self::None | Self::Snappy => true,
+            Self::Gzip => level == -1 || (1..=9).contains(&level),
+            Self::Lz4 => (1..=17).contains(&level),
+            Self::Zstd => zstd::levels().contains(&level),
+        }
     }
 }
 
