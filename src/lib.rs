@@ -38,7 +38,7 @@ pub use keeplog_engine::{
 };
 pub use keeplog_offsets::{
     CommitOptions, CommittedOffset, Expired, GroupOffset, GroupOffsets, Lead, ListedOffset, LoadReport, OffsetAndMetadata, OffsetCounters,
-    OffsetManager, Outcome, PartitionState, Pending, Producer, Promise, Refusal, RequiredAcks, Unstable,
+    OffsetManager, Outcome, PartitionState, Pending, Producer, Promise, Refusal, RequiredAcks, SavedSnapshots, Unstable,
 };
 pub use offset_store::{CONSUMER_OFFSETS, OFFSET_METRICS, OffsetOptions, OffsetStore, TRANSACTION_STATE};
 pub use store::{CleanerSettings, CleanerStatus, LastClean, METRICS, PassProgress, Store, StoreOptions};

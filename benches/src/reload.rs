@@ -38,10 +38,39 @@ pub(crate) fn run(args: &Reload, common: &Common) -> Outcome<Vec<Figures>> {
         check(&store, args)?;
         runs.push(Run { time, bytes: report.bytes, records: report.records });
     }
+    drop(store);
+    let (saves, starts) = snapshots(&logs, args, common)?;
     logs.iter().try_for_each(Log::close)?;
-    let figures = Figures::new("reload", runs);
-    let entries_per_s = f64::from(args.keys) / figures.seconds();
-    Ok(vec![figures.with(json!({"entries": args.keys, "entries_per_s": entries_per_s.round(), "partitions": args.partitions}))])
+    let figures = [("reload", runs), ("snapshot save", saves), ("snapshot load", starts)].map(|(name, runs)| Figures::new(name, runs));
+    let entries_per_s = |figures: &Figures| (f64::from(args.keys) / figures.seconds()).round();
+    let facts = |figures: &Figures| json!({"entries": args.keys, "entries_per_s": entries_per_s(figures), "partitions": args.partitions});
+    Ok(figures.into_iter().map(|figures| (facts(&figures), figures)).map(|(facts, figures)| figures.with(facts)).collect())
+}
+
+/// Snapshots of all partitions are saved, and a store is opened with them, again and again.
+fn snapshots(logs: &[Log], args: &Reload, common: &Common) -> Outcome<(Vec<Run>, Vec<Run>)> {
+    let clock = Arc::clone(logs[0].storage());
+    let options = CommitOptions::new().snapshot_interval_bytes(0);
+    let (mut saves, mut starts) = (Vec::new(), Vec::new());
+    for _ in 0..common.runs {
+        // It knows of none, so all are due.
+        let store = OffsetStore::open(logs.to_vec(), options.clone().snapshots(false))?;
+        store.set_options(options.clone())?;
+        let began = clock.monotonic();
+        let saved = store.save_snapshots_at_close()?;
+        saves.push(Run { time: clock.monotonic() - began, bytes: saved.bytes, records: u64::from(args.keys) });
+        drop(store);
+        let began = clock.monotonic();
+        let store = OffsetStore::open(logs.to_vec(), options.clone())?;
+        let time = clock.monotonic() - began;
+        let report = store.load_report();
+        if report.from_snapshot != u64::from(args.keys) {
+            return Err(format!("{} of {} offsets came from snapshots", report.from_snapshot, args.keys).into());
+        }
+        check(&store, args)?;
+        starts.push(Run { time, bytes: report.snapshot_bytes, records: report.from_snapshot });
+    }
+    Ok((saves, starts))
 }
 
 fn open(dir: &Path, args: &Reload) -> Outcome<Vec<Log>> {

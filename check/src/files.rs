@@ -98,7 +98,7 @@ impl Inventory {
                     }
                 }
                 None if name == names::PARTITION_METADATA => inventory.has_metadata = true,
-                None if name == names::LEADER_EPOCHS => {}
+                None if name == names::LEADER_EPOCHS || name.ends_with(names::DERIVED_SUFFIX) => {}
                 None => report_foreign(name, findings),
             }
         }

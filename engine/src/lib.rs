@@ -28,8 +28,8 @@ pub use data_dir::DataDir;
 pub use error::{Error, ErrorKind, Result};
 pub use latency::AppendLatency;
 pub use log::{
-    Appended, Batches, Chunk, ChunkBuffer, Chunks, Log, OutputSegment, Records, Replaced, RetentionReport, Rewrite, SealedOutput,
-    StoredBatch, TransactionEnd,
+    Appended, Batches, Chunk, ChunkBuffer, Chunks, Fingerprint, Log, OutputSegment, Records, Replaced, RetentionReport, Rewrite,
+    SealedOutput, StoredBatch, TransactionEnd,
 };
 pub use names::TopicPartition;
 pub use producers::{ActiveProducer, snapshot};

@@ -19,6 +19,11 @@ pub const LEADER_EPOCHS: &str = "leader-epoch-checkpoint";
 /// File in a partition directory that holds the topic id.
 pub const PARTITION_METADATA: &str = "partition.metadata";
 
+/// Suffix of files in a partition directory that hold what somebody has made of the log's records, to have it sooner than by
+/// reading them. A broker does not know them. They say of what log they are, see
+/// [`Log::fingerprint`](crate::Log::fingerprint); before a log is cut they are removed.
+pub const DERIVED_SUFFIX: &str = ".keeplog-snapshot";
+
 /// A topic and a partition of it, both valid: names one log, and one directory `topic-partition`. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopicPartition {

@@ -12,6 +12,7 @@ mod directories;
 mod entries;
 mod indexes;
 mod name;
+mod offset_snapshots;
 mod offsets;
 mod record;
 mod scanner;
@@ -25,6 +26,7 @@ pub use directories::directory;
 pub use entries::{batch_v2, legacy};
 pub use indexes::{offset_index, time_index, txn_index};
 pub use name::names;
+pub use offset_snapshots::offset_snapshot;
 pub use offsets::offset_records;
 pub use record::round_trip;
 pub use scanner::scan;
@@ -45,6 +47,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("checkpoint", checkpoint),
     ("names", names),
     ("offset_records", offset_records),
+    ("offset_snapshot", offset_snapshot),
     ("scan", scan),
     ("round_trip", round_trip),
     ("directory", directory),

@@ -27,6 +27,8 @@ mod partition;
 mod pending;
 pub mod record;
 mod replay;
+#[doc(hidden)]
+pub mod snapshot;
 mod store;
 
 pub use cache::{Commit, CommittedOffset, GroupOffset, OffsetCache};
@@ -36,5 +38,5 @@ pub use pending::{Pending, Promise};
 pub use replay::{Origin, Outcome, RecordPart, Replay, ReplayCounts, ReplayError};
 pub use store::{
     CommitOptions, Escaped, Expired, Lead, ListedOffset, LoadReport, OffsetAndMetadata, OffsetCounters, OffsetStore, PartitionState,
-    Producer, Refusal, RequiredAcks, Unstable,
+    Producer, Refusal, RequiredAcks, SavedSnapshots, Unstable,
 };

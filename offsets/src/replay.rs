@@ -157,6 +157,23 @@ impl Replay {
         self.pending_places().filter(move |key| key.group == group)
     }
 
+    /// What waits for the end of transactions: its place, producer and record, and what it is; `None` for a negative offset.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (OffsetKey<'_>, i64, u64, Option<&CommittedOffset>)> {
+        self.pending
+            .iter()
+            .flat_map(|(place, waiting)| waiting.iter().map(|p| (place.as_key(), p.producer_id, p.record_offset, p.committed.as_ref())))
+    }
+
+    /// Producers whose transactions have commits here and have not ended.
+    pub(crate) fn open_producers(&self) -> impl Iterator<Item = i64> {
+        self.open.keys().copied()
+    }
+
+    /// The groups, to take in what is known of them.
+    pub(crate) fn groups_mut(&mut self) -> &mut Groups {
+        &mut self.groups
+    }
+
     /// Has what a load found committed in the whole log, and what it met there.
     pub(crate) fn resume(&mut self, cache: OffsetCache, counts: ReplayCounts) {
         (self.cache, self.counts) = (cache, counts);

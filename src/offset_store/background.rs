@@ -1,5 +1,5 @@
-//! The threads of an offset store: one syncs the commits that nobody waits for, one looks for offsets that have expired, and
-//! others load partitions as long as there are some to load.
+//! The threads of an offset store: one syncs the commits that nobody waits for, one looks for offsets that have expired, one
+//! saves snapshots, and others load partitions as long as there are some to load.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,6 +15,8 @@ use super::metrics::OffsetMetrics;
 
 /// How long a thread that has nothing to do sleeps at most.
 const IDLE: Duration = Duration::from_secs(60);
+/// How often it is looked whether snapshots are due.
+const SNAPSHOT_CHECK: Duration = Duration::from_secs(10);
 
 pub(super) struct Background {
     shared: Arc<Shared>,
@@ -47,7 +49,8 @@ impl Background {
     pub(super) fn start(&self) -> Result<()> {
         self.has_threads.store(true, Ordering::Release);
         self.spawn("keeplog-commits", Shared::sync_commits)?;
-        self.spawn("keeplog-expiry", Shared::expire_offsets)
+        self.spawn("keeplog-expiry", Shared::expire_offsets)?;
+        self.spawn("keeplog-snapshots", Shared::save_snapshots)
     }
 
     /// Has partitions loaded that wait for it: in other threads, or, where the store has none, in this one.
@@ -76,7 +79,7 @@ impl Background {
         self.shared.changed.notify_all();
     }
 
-    /// Ends the threads, and syncs and answers what is left.
+    /// Ends the threads, syncs and answers what is left, and saves what the next open would have to read long.
     pub(super) fn stop(&self) -> Result<()> {
         if self.shared.is_stopped.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -92,7 +95,11 @@ impl Background {
         for thread in threads.into_iter().filter(|thread| thread.thread().id() != thread::current().id()) {
             let _ = thread.join(); // it catches its own panics
         }
-        self.shared.offsets.flush()
+        self.shared.offsets.flush()?;
+        if let Err(error) = self.shared.offsets.save_snapshots_at_close() {
+            tracing::warn!(%error, "snapshots of committed offsets could not be saved; the next open reads the logs");
+        }
+        Ok(())
     }
 
     fn spawn(&self, name: &'static str, work: fn(&Shared)) -> Result<()> {
@@ -137,6 +144,19 @@ impl Shared {
                     tracing::warn!(%error, "offsets that have expired could not be removed; they are tried again");
                 }
                 self.metrics.publish(&self.offsets);
+            }
+        }
+    }
+
+    fn save_snapshots(&self) {
+        loop {
+            let waited = self.changed.wait_timeout_while(self.check_interval(), SNAPSHOT_CHECK, |_| !self.is_stopped());
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            if self.is_stopped() {
+                return;
+            }
+            if let Err(error) = self.offsets.save_snapshots() {
+                tracing::warn!(%error, "snapshots of committed offsets could not be saved; a start reads more of the logs");
             }
         }
     }

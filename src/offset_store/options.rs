@@ -107,6 +107,13 @@ impl OffsetOptions {
         self
     }
 
+    /// Whether snapshots of the partitions are saved and used, so that an open need not read all of the logs; default.
+    #[must_use]
+    pub fn snapshots(mut self, snapshots: bool) -> Self {
+        self.commit = self.commit.snapshots(snapshots);
+        self
+    }
+
     /// Sets [`OffsetOptions::lead_all`](#structfield.lead_all).
     #[must_use]
     pub fn lead_all(mut self, lead: bool) -> Self {

@@ -7,6 +7,7 @@ mod field_offsets;
 mod field_positions;
 mod field_recovery;
 mod field_reports;
+mod field_snapshots;
 mod field_store;
 mod field_threads;
 mod guard;

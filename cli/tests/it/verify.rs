@@ -169,6 +169,9 @@ fn checkpoints_are_held_against_the_log() {
     check("txn-0/readme", "", 0, "unknown-file");
     check("txn-0/x.log", "", 1, "bad-name");
 
+    // What somebody has made of the records is known to be none of the log's own files, and nothing to report.
+    fs::write(data.path().join("txn-0/offsets.keeplog-snapshot"), "anything").unwrap();
+    assert_eq!(codes(&verify(data.path())), []);
     fs::create_dir(data.path().join("lost+found")).unwrap();
     assert_eq!(codes(&verify(data.path())), [("warning".to_owned(), "foreign-directory".to_owned())]);
 }

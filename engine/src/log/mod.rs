@@ -7,6 +7,7 @@
 mod append;
 mod chunks;
 mod commit;
+mod fingerprint;
 mod iter;
 mod live;
 mod read;
@@ -21,6 +22,7 @@ use std::path::Path;
 pub(crate) use append::marker_of;
 pub use append::{Appended, TransactionEnd};
 pub use chunks::{Chunk, ChunkBuffer, Chunks};
+pub use fingerprint::Fingerprint;
 pub use iter::{Batches, Records, StoredBatch};
 pub use retention::RetentionReport;
 pub use rewrite::{OutputSegment, Replaced, Rewrite, SealedOutput};
@@ -427,8 +429,8 @@ impl Inner {
     }
 
     fn close_files(&self) -> Result<()> {
-        if self.failure.get().is_some() {
-            return self.check_failure_on_close();
+        if let Some(Failure { op, detail }) = self.failure.get() {
+            return Err(Error::new(ErrorKind::Poisoned, "close cleanly", format!("could not {op} {detail}")).at(&self.place.dir));
         }
         if self.read_only {
             return Err(
@@ -453,11 +455,6 @@ impl Inner {
         drop(writer);
         self.run_sync_work(&work)?;
         self.place.sync_dir()
-    }
-
-    fn check_failure_on_close(&self) -> Result<()> {
-        let failure = self.failure.get().map_or_else(String::new, |f| format!("could not {} {}", f.op, f.detail));
-        Err(Error::new(ErrorKind::Poisoned, "close cleanly", failure).at(&self.place.dir))
     }
 }
 

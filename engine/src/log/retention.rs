@@ -188,6 +188,7 @@ impl Inner {
         let keep = if offset < set.all()[0].base_offset() { 0 } else { set.position_of(offset) + 1 };
         let cut = set.all()[..keep].last().map(|last| find_cut(last, offset)).transpose()?;
         let data_end = cut.map_or(offset, |cut| cut.data_end);
+        self.place.remove_derived()?;
         let keeps_point = is_planted(Defect::KeepRecoveryPointOnTruncate);
         self.sync.lower_to(data_end, |synced| {
             if !keeps_point {

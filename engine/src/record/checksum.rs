@@ -9,9 +9,10 @@
 #[cfg(target_arch = "x86_64")]
 const SMALL_BYTES: usize = 400;
 
-/// The checksum of `bytes`.
+/// CRC-32C of `bytes`.
 #[inline]
-pub(super) fn crc32c(bytes: &[u8]) -> u32 {
+#[must_use]
+pub fn crc32c(bytes: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if bytes.len() < SMALL_BYTES && std::arch::is_x86_feature_detected!("sse4.2") {
         // SAFETY: the one thing that the function asks for is the feature, which has just been found.

@@ -15,6 +15,7 @@ mod types;
 mod varint;
 mod write;
 
+pub use checksum::crc32c;
 pub use control::{ControlType, EndMarker, TxnResult, coordinator_epoch_of, write_end_marker};
 pub use decode::{Decoder, OwnedRecords, Records, base_offset_of, decode_owned};
 pub use error::{DecodeError, EncodeError};

@@ -277,6 +277,9 @@ impl Recovery<'_> {
         let path = old.path();
         self.note_txn_index(old.base_offset(), size, &scanned.indexes);
         if size < old.size_bytes() && !is_planted(Defect::KeepTornTail) {
+            if scanned.next_offset < self.input.recovery_point {
+                self.place.remove_derived()?;
+            }
             let file = self.place.storage.open(&path, OpenMode::Write).map_err(|e| Error::io("open", &path, e))?;
             file.set_len(size).map_err(|e| Error::io("cut", &path, e))?;
             file.sync_data().map_err(|e| Error::io("sync", &path, e))?;

@@ -15,9 +15,9 @@ use keeplog_index::{AbortedTxn, OffsetEntry, TimeEntry};
 pub(crate) use build::IndexBuilder;
 use sealed::SealedIndexes;
 
-use crate::names::{FileKind, FileName, FileState};
+use crate::names::{DERIVED_SUFFIX, FileKind, FileName, FileState};
 use crate::scan::{EntryScanner, ScanCause, ScanError};
-use crate::storage::{File, OpenMode, Storage, read_exact_at};
+use crate::storage::{EntryKind, File, OpenMode, Storage, read_exact_at};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use crate::{Error, ErrorKind, Result};
@@ -88,6 +88,18 @@ impl Place {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", path, e)),
             _ => Ok(()),
         }
+    }
+
+    /// Removes what others have made of the log's records and keep beside it, durably.
+    pub(crate) fn remove_derived(&self) -> Result<()> {
+        let mut any = false;
+        for entry in self.storage.list(&self.dir).map_err(|e| Error::io("list", &self.dir, e))? {
+            if entry.kind == EntryKind::File && entry.name.ends_with(DERIVED_SUFFIX) {
+                self.remove(&self.dir.join(entry.name))?;
+                any = true;
+            }
+        }
+        if any { self.sync_dir() } else { Ok(()) }
     }
 
     /// From here on [`Place::remove_replaced`] only gathers.

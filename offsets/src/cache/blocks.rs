@@ -36,6 +36,8 @@ pub(crate) struct Blocks {
     pub(super) len: usize,
     /// Entries' room that the last compaction could not make use of.
     pub(super) left_unused: usize,
+    /// How often blocks got other numbers.
+    pub(super) moves: u64,
 }
 
 /// What is known of a topic.

@@ -32,6 +32,7 @@ impl Blocks {
             self.rebuild_table(self.table.len());
         }
         self.left_unused = self.unused_entries();
+        self.moves += 1;
     }
 
     /// Headers from the end fill those that are not in use.
@@ -91,7 +92,7 @@ impl Blocks {
 }
 
 /// Dense, unless that would leave a fifth of the array empty.
-fn fitting(block: &Block) -> Shape {
+pub(super) fn fitting(block: &Block) -> Shape {
     let (packed, dense) = (Shape::packed(block.count()), Shape::dense(block.width()));
     if block.count() > 4 && dense.len() * 4 <= packed.len() * 5 { dense } else { packed }
 }

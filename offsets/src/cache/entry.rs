@@ -12,20 +12,20 @@ use super::Commit;
 use super::names::{EMPTY, NameId, SharedTexts};
 
 /// What lies in the array of a block. The zeros of new memory are never read: presence is noted in the block.
-pub(super) type Entry = [u64; 3];
+pub(crate) type Entry = [u64; 3];
 
 const LOW_BITS: u32 = 24;
-const LOW_MASK: u64 = (1 << LOW_BITS) - 1;
+pub(super) const LOW_MASK: u64 = (1 << LOW_BITS) - 1;
 const HIGH_LIMIT: i64 = 1 << 39;
 /// The topic id is the noted one.
-const HAS_ID: u64 = 1 << 23;
-const EPOCH_MASK: u64 = HAS_ID - 1;
+pub(super) const HAS_ID: u64 = 1 << 23;
+pub(super) const EPOCH_MASK: u64 = HAS_ID - 1;
 /// In the place of a leader epoch: there is none.
 const NO_EPOCH: u64 = EPOCH_MASK;
 /// In the place of a leader epoch: the entry lies in the table.
-const ODD: u64 = EPOCH_MASK - 1;
+pub(super) const ODD: u64 = EPOCH_MASK - 1;
 
-pub(super) type TopicId = [u8; 16];
+pub(crate) type TopicId = [u8; 16];
 
 /// A leader epoch that stands for none, as in the record.
 pub(super) const NONE_I32: i32 = -1;
@@ -114,39 +114,34 @@ impl Entries {
     /// What an entry says, of a topic with this noted id.
     #[inline]
     pub(super) fn values(&self, entry: &Entry, noted: &Option<TopicId>) -> Values {
-        let &[first, time_epoch, record_metadata] = entry;
-        let epoch = time_epoch & EPOCH_MASK;
-        if epoch == ODD {
-            return self.odd[first as usize];
+        if entry[1] & EPOCH_MASK == ODD {
+            return self.odd[entry[0] as usize];
         }
-        let (base_ms, base_offset) = self.base.unwrap_or_default();
-        Values {
-            offset: first,
-            record_offset: base_offset.wrapping_add(high(record_metadata).cast_unsigned()),
-            commit_timestamp_ms: base_ms.wrapping_add(high(time_epoch)),
-            expire_timestamp_ms: NONE_I64,
-            leader_epoch: if epoch == NO_EPOCH { NONE_I32 } else { epoch as i32 },
-            metadata: (record_metadata & LOW_MASK) as NameId,
-            topic_id: if time_epoch & HAS_ID == 0 { None } else { *noted },
-        }
+        plain_values(entry, self.base.unwrap_or_default(), noted)
     }
 
     /// What an entry says, its metadata as text.
     #[inline]
     pub(super) fn commit(&self, values: &Values) -> Commit<'_> {
-        Commit {
-            offset: values.offset,
-            leader_epoch: (values.leader_epoch != NONE_I32).then_some(values.leader_epoch),
-            metadata: self.metadata.text(values.metadata),
-            commit_timestamp_ms: values.commit_timestamp_ms,
-            expire_timestamp_ms: (values.expire_timestamp_ms != NONE_I64).then_some(values.expire_timestamp_ms),
-            topic_id: values.topic_id,
-            record_offset: values.record_offset,
-        }
+        commit_of(values, self.metadata.text(values.metadata))
     }
 
     pub(super) fn metadata(&self) -> &SharedTexts {
         &self.metadata
+    }
+
+    pub(super) fn metadata_mut(&mut self) -> &mut SharedTexts {
+        &mut self.metadata
+    }
+
+    /// What commit times and record offsets count from.
+    pub(super) fn base(&self) -> Option<(i64, u64)> {
+        self.base
+    }
+
+    /// Before there is any entry.
+    pub(super) fn set_base(&mut self, base: Option<(i64, u64)>) {
+        self.base = base;
     }
 
     /// Lets go of what an entry has elsewhere. It is not to be read any more.
@@ -161,6 +156,40 @@ impl Entries {
 
     pub(super) fn memory_bytes(&self) -> usize {
         self.odd.capacity() * size_of::<Values>() + self.free.capacity() * size_of::<u32>() + self.metadata.memory_bytes()
+    }
+}
+
+/// What an entry says that is not odd, counted from `base`.
+#[inline]
+fn plain_values(entry: &Entry, (base_ms, base_offset): (i64, u64), noted: &Option<TopicId>) -> Values {
+    let &[offset, time_epoch, record_metadata] = entry;
+    let epoch = time_epoch & EPOCH_MASK;
+    Values {
+        offset,
+        record_offset: base_offset.wrapping_add(high(record_metadata).cast_unsigned()),
+        commit_timestamp_ms: base_ms.wrapping_add(high(time_epoch)),
+        expire_timestamp_ms: NONE_I64,
+        leader_epoch: if epoch == NO_EPOCH { NONE_I32 } else { epoch as i32 },
+        metadata: (record_metadata & LOW_MASK) as NameId,
+        topic_id: if time_epoch & HAS_ID == 0 { None } else { *noted },
+    }
+}
+
+/// The same, with another text of its metadata.
+pub(super) fn plain_commit<'a>(entry: &Entry, base: (i64, u64), noted: Option<TopicId>, metadata: &'a str) -> Commit<'a> {
+    commit_of(&plain_values(entry, base, &noted), metadata)
+}
+
+#[inline]
+fn commit_of<'a>(values: &Values, metadata: &'a str) -> Commit<'a> {
+    Commit {
+        offset: values.offset,
+        leader_epoch: (values.leader_epoch != NONE_I32).then_some(values.leader_epoch),
+        metadata,
+        commit_timestamp_ms: values.commit_timestamp_ms,
+        expire_timestamp_ms: (values.expire_timestamp_ms != NONE_I64).then_some(values.expire_timestamp_ms),
+        topic_id: values.topic_id,
+        record_offset: values.record_offset,
     }
 }
 

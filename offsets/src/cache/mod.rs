@@ -13,6 +13,7 @@ mod blocks;
 mod compact;
 mod entry;
 mod names;
+mod raw;
 mod runs;
 
 use std::sync::Arc;
@@ -20,8 +21,10 @@ use std::sync::Arc;
 pub(crate) use block::Place;
 pub(crate) use blocks::Blocks;
 use blocks::Unnamed;
+pub(crate) use entry::TopicId;
 use entry::Values;
 pub(crate) use names::{NameId, Names, is_same};
+pub(crate) use raw::{Incoming, METADATA_MAX, RawBlock, RawEntry, Rebuild, SPANS, Texts, odd_words};
 
 use crate::record::OffsetKey;
 

@@ -129,6 +129,12 @@ impl SharedTexts {
         id as NameId + 1
     }
 
+    /// One use more of a number in use.
+    #[inline]
+    pub(super) fn retain_again(&mut self, id: NameId) {
+        self.uses[id as usize - 1] += 1;
+    }
+
     /// One use less; after the last it is forgotten.
     #[inline]
     pub(super) fn release(&mut self, id: NameId) {
@@ -146,6 +152,12 @@ impl SharedTexts {
     #[inline]
     pub(super) fn text(&self, id: NameId) -> &str {
         if id == EMPTY { "" } else { self.names.name(id - 1) }
+    }
+
+    /// A number in use, and its text; `None` of the empty one.
+    #[inline]
+    pub(super) fn named(&self, id: NameId) -> Option<(NameId, &Arc<str>)> {
+        (id != EMPTY).then(|| (id, self.names.name(id - 1)))
     }
 
     /// As [`SharedTexts::text`], to keep.

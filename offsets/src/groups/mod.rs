@@ -118,6 +118,30 @@ impl Groups {
         }
     }
 
+    /// The records of a group: offset, key and value of each.
+    pub(crate) fn records_of(&self, group: &str) -> impl Iterator<Item = (u64, Vec<u8>, &[u8])> {
+        let held = self.groups.get_key_value(group);
+        let of = move |key_type, rest: &[u8], stored: &'_ Stored| {
+            let mut key = Vec::new();
+            // invariant: it was read from a key of this form.
+            assert!(
+                GroupKey { key_type, group: held.map_or("", |(name, _)| name), rest }.encode(&mut key),
+                "a name that was read can be written"
+            );
+            (stored.offset, key)
+        };
+        held.into_iter().flat_map(move |(_, group)| {
+            let classic = group.classic.iter().map(move |stored| (of(GROUP_METADATA_KEY, &[], stored), &*stored.value));
+            let modern = group.records().map(move |(part, stored)| (of(part.key_type, &part.rest, stored), &*stored.value));
+            classic.chain(modern).map(|((offset, key), value)| (offset, key, value))
+        })
+    }
+
+    /// Has met so many keys before that could not be read.
+    pub(crate) fn resume(&mut self, unreadable_keys: u64) {
+        self.unreadable_keys += unreadable_keys;
+    }
+
     /// Groups with records of their own.
     #[must_use]
     pub fn len(&self) -> usize {

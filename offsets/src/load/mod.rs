@@ -18,6 +18,7 @@ mod fold;
 mod item;
 mod parse;
 mod plain;
+mod restore;
 
 use keeplog_engine::record::Decoder;
 use keeplog_engine::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, on_threads};
@@ -26,6 +27,8 @@ use keeplog_engine::{Chunk, Chunks, Error, Log, Result};
 use crate::cache::KeyNames;
 use crate::replay::{Replay, ReplayError};
 use crate::store::LoadReport;
+pub(crate) use restore::{Kept, load_restoring};
+
 use fold::Fold;
 use parse::{Parser, Piece};
 

@@ -9,17 +9,24 @@ use crate::replay::{Origin, Outcome, Replay, ReplayError};
 
 /// Folds all of `log`, from its start to its end; gives the bytes read as well.
 pub(super) fn load(log: &Log) -> Result<(Replay, u64)> {
-    let start_offset = log.start_offset();
-    let mut decoder = Decoder::new(log.options().decompressed_bytes_max);
     let mut replay = Replay::new();
-    let mut bytes = 0;
-    for batch in log.batches_from(start_offset)? {
-        let batch = batch?;
-        bytes += batch.bytes.len() as u64;
-        fold(&mut replay, &mut decoder, &batch, start_offset).map_err(|cause| cause.at(log, &batch))?;
-    }
+    let bytes = go_on(log, &mut replay, log.start_offset(), &|_| {})?;
     Ok((replay, bytes))
 }
+
+/// Folds `log` from an offset to its end into `replay`, which knows what comes before; gives the bytes read.
+pub(super) fn go_on(log: &Log, replay: &mut Replay, from_offset: u64, progress: &dyn Fn(u64)) -> Result<u64> {
+    let mut decoder = Decoder::new(log.options().decompressed_bytes_max);
+    let mut bytes = 0;
+    for batch in log.batches_from(from_offset)? {
+        let batch = batch?;
+        bytes += batch.bytes.len() as u64;
+        fold(replay, &mut decoder, &batch, from_offset).map_err(|cause| cause.at(log, &batch))?;
+        progress(batch.bytes.len() as u64);
+    }
+    Ok(bytes)
+}
+
 fn fold(replay: &mut Replay, decoder: &mut Decoder, batch: &StoredBatch, start_offset: u64) -> Result<(), Cause> {
     let header = &batch.header;
     let producer_id = header.producer_id;

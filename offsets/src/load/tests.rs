@@ -1,4 +1,5 @@
 mod history;
+mod restoring;
 
 use std::path::Path;
 use std::sync::Arc;

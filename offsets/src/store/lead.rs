@@ -4,11 +4,10 @@ use keeplog_engine::sync::Arc;
 use keeplog_engine::{Error, Result};
 
 use super::OffsetStore;
-use super::leading::{Lead, LoadProgress, PartitionState, Served};
+use super::leading::{Lead, LoadProgress, PartitionState, Served, Shown};
 use super::shard::Shard;
 use super::types::LoadReport;
-use crate::load::{load_with, threads_for};
-use crate::replay::Replay;
+use crate::load::{load_restoring, load_with, threads_for};
 
 impl OffsetStore {
     /// Begins to lead a partition, as of leader epoch `epoch`: its load is begun by the next [`OffsetStore::load_next`], and
@@ -39,7 +38,7 @@ impl OffsetStore {
         let mut waiting: Vec<_> = waiting.collect();
         waiting.sort_unstable_by_key(|(progress, ..)| progress.bytes());
         let (progress, partition, shard) = waiting.into_iter().rev().find(|(progress, ..)| progress.begin())?;
-        let loaded = shard.load(&progress);
+        let loaded = shard.load(&progress, self.inner.options().snapshots);
         match &loaded {
             Ok(report) => tracing::info!(partition, %report, "committed offsets are loaded"),
             Err(error) => tracing::error!(partition, %error, "committed offsets could not be loaded"),
@@ -121,9 +120,9 @@ impl Shard {
     }
 
     /// Does the load that `progress` stands for. It counts if the partition is still in the life that it was begun in.
-    pub(super) fn load(&self, progress: &LoadProgress) -> Result<LoadReport> {
+    pub(super) fn load(&self, progress: &LoadProgress, restores: bool) -> Result<LoadReport> {
         // Nothing is written meanwhile: writers are refused until it is through. What is shown must be durable.
-        let loaded = self.log().sync().and_then(|()| self.load_log(progress, None));
+        let loaded = self.log().sync().and_then(|()| self.load_log(progress, None, restores));
         let order = self.order();
         if order.leading.life != progress.life() {
             return loaded.map(|(_, report)| report);
@@ -133,15 +132,15 @@ impl Shard {
 
     /// Reads the log anew. If that fails, nothing is served until it succeeds.
     ///
-    /// `all_bytes` is how much is loaded at the same time.
-    pub(super) fn reload(&self, all_bytes: u64) -> Result<LoadReport> {
+    /// `all_bytes` is how much is loaded at the same time. If it `restores`, a snapshot counts for what it was made of.
+    pub(super) fn reload(&self, all_bytes: u64, restores: bool) -> Result<LoadReport> {
         let mut order = self.order();
         // One that is under way is not waited for.
         order.leading.life += 1;
         let progress = LoadProgress::of(self.log(), order.leading.life);
         // What is shown must be durable, and all that the log holds is about to be shown.
         self.log().sync()?;
-        let loaded = self.load_log(&progress, Some(all_bytes));
+        let loaded = self.load_log(&progress, Some(all_bytes), restores);
         let report = self.take_over(loaded)?;
         self.answer_all(&mut order);
         drop(order);
@@ -149,21 +148,31 @@ impl Shard {
         Ok(report)
     }
 
-    fn load_log(&self, progress: &LoadProgress, all_bytes: Option<u64>) -> Result<(Replay, LoadReport)> {
+    fn load_log(&self, progress: &LoadProgress, all_bytes: Option<u64>, restores: bool) -> Result<(Shown, LoadReport)> {
         let span = tracing::info_span!("load committed offsets", log = %self.log().topic_partition(), bytes = progress.bytes());
         let _entered = span.enter();
         let clock = self.log().storage();
         let began = clock.monotonic();
-        let loaded = load_with(self.log(), threads_for(self.log(), all_bytes), &|bytes| progress.add(bytes))?;
+        let log = self.log();
+        let (start_offset, end_offset, truncations) = (log.start_offset(), log.end_offset(), log.truncations());
+        let (threads, progress_by) = (threads_for(log, all_bytes), |bytes| progress.add(bytes));
+        let (replay, report) = if restores {
+            let (replay, report, kept) = load_restoring(log, threads, &progress_by)?;
+            self.note_snapshot(kept);
+            (replay, report)
+        } else {
+            load_with(log, threads, &progress_by)?
+        };
         self.counters().loaded(clock.monotonic().saturating_sub(began));
-        Ok(loaded)
+        let has_gaps = (start_offset, end_offset, truncations) != (log.start_offset(), log.end_offset(), log.truncations());
+        Ok((Shown { replay, start_offset, end_offset, has_gaps, truncations, life: progress.life() }, report))
     }
 
-    fn take_over(&self, loaded: Result<(Replay, LoadReport)>) -> Result<LoadReport> {
+    fn take_over(&self, loaded: Result<(Shown, LoadReport)>) -> Result<LoadReport> {
         let mut served = self.served_mut();
         match loaded {
-            Ok((replay, report)) => {
-                *served = Served::Loaded(Box::new(replay));
+            Ok((shown, report)) => {
+                *served = Served::Loaded(Box::new(shown));
                 Ok(report)
             }
             Err(error) => {

@@ -55,12 +55,27 @@ pub(super) struct Leading {
 pub(super) enum Served {
     NotLed,
     Loading(Arc<LoadProgress>),
-    Loaded(Box<Replay>),
+    Loaded(Box<Shown>),
     /// The load failed: there is nothing to serve.
     Failed {
         kind: ErrorKind,
         why: String,
     },
+}
+
+/// What a log comes to, as far as it is shown.
+pub(super) struct Shown {
+    pub(super) replay: Replay,
+    /// Where the log started when it was loaded.
+    pub(super) start_offset: u64,
+    /// One past the last offset that is shown.
+    pub(super) end_offset: u64,
+    /// Not all below that is: somebody else has written to the log, and it is to be loaded anew.
+    pub(super) has_gaps: bool,
+    /// Of the log, when it was loaded.
+    pub(super) truncations: usize,
+    /// In which life of the partition it was loaded.
+    pub(super) life: u64,
 }
 
 /// How far a load has come.
@@ -108,7 +123,7 @@ impl Served {
     pub(super) fn loaded(&self, log: &Log) -> Result<&Replay> {
         let refuse = |kind, detail: String| Err(Error::new(kind, "serve committed offsets from", detail).at(log.path()));
         match self {
-            Self::Loaded(replay) => Ok(replay),
+            Self::Loaded(shown) => Ok(&shown.replay),
             Self::NotLed => refuse(ErrorKind::NotLeader, "the partition is not led here: ask its leader, or lead it".into()),
             Self::Loading(progress) => {
                 let (read, all) = (progress.bytes_read(), progress.bytes());

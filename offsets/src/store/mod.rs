@@ -10,6 +10,7 @@ mod lead;
 mod leading;
 mod options;
 mod shard;
+mod snapshots;
 mod types;
 
 use std::fmt;
@@ -23,6 +24,7 @@ pub use counters::OffsetCounters;
 pub use expire::Expired;
 pub use leading::{Lead, PartitionState};
 pub use options::{CommitOptions, RequiredAcks};
+pub use snapshots::SavedSnapshots;
 pub use types::{Escaped, ListedOffset, LoadReport, OffsetAndMetadata, Producer, Refusal, Unstable};
 
 use crate::load::size_bytes;
@@ -67,7 +69,7 @@ impl OffsetStore {
     pub fn open(logs: Vec<Log>, options: CommitOptions) -> Result<Self> {
         let store = Self::open_unled(logs, options)?;
         store.inner.shards.iter().for_each(|shard| shard.lead_at_open());
-        store.reload()?;
+        store.load_all(store.inner.options().snapshots)?;
         Ok(store)
     }
 
@@ -112,12 +114,17 @@ impl OffsetStore {
         self.inner.bell.ring();
     }
 
-    /// Loads all partitions that are led anew. One that fails serves nothing until a later reload succeeds.
+    /// Loads all partitions that are led anew, from their logs alone. One that fails serves nothing until a later reload
+    /// succeeds.
     pub fn reload(&self) -> Result<LoadReport> {
+        self.load_all(false)
+    }
+
+    fn load_all(&self, restores: bool) -> Result<LoadReport> {
         let storage = Arc::clone(self.inner.shards[0].log().storage());
         let started = storage.monotonic();
         let all_bytes = self.led_shards().map(|shard| size_bytes(shard.log())).sum();
-        let reports = map_each(self.led_shards().collect(), |shard| shard.reload(all_bytes));
+        let reports = map_each(self.led_shards().collect(), |shard| shard.reload(all_bytes, restores));
         let reports = reports.into_iter().collect::<Result<Vec<_>>>()?;
         self.note_load(&reports, (storage.monotonic() - started).as_secs_f64())?;
         Ok(self.load_report())

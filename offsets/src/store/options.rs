@@ -33,6 +33,12 @@ pub struct CommitOptions {
     /// `offsets.retention.minutes`: how long offsets are kept after the last commit, or after their group became empty;
     /// default 7 days.
     pub offsets_retention: Duration,
+    /// Whether a load may begin with a snapshot of the partition, and [`OffsetStore::save_snapshots`](crate::OffsetStore)
+    /// writes them; default. Without them, or with one that is of no use, a load reads all of the log.
+    pub snapshots: bool,
+    /// How much of the logs, of all partitions together, a load may have to read behind the snapshots; default 16 MiB. It may
+    /// be as much as the snapshots have bytes, so that no more is written for them than about twice what is committed.
+    pub snapshot_interval_bytes: u64,
 }
 
 /// Longer ones do not fit the field of a record.
@@ -46,6 +52,8 @@ impl Default for CommitOptions {
             append_linger: Duration::ZERO,
             offset_metadata_max_bytes: 4096,
             offsets_retention: Duration::from_secs(7 * 24 * 60 * 60),
+            snapshots: true,
+            snapshot_interval_bytes: 16 << 20,
         }
     }
 }
@@ -89,6 +97,20 @@ impl CommitOptions {
     #[must_use]
     pub fn offsets_retention(mut self, retention: Duration) -> Self {
         self.offsets_retention = retention;
+        self
+    }
+
+    /// Sets [`CommitOptions::snapshots`](#structfield.snapshots).
+    #[must_use]
+    pub fn snapshots(mut self, snapshots: bool) -> Self {
+        self.snapshots = snapshots;
+        self
+    }
+
+    /// Sets [`CommitOptions::snapshot_interval_bytes`](#structfield.snapshot_interval_bytes).
+    #[must_use]
+    pub fn snapshot_interval_bytes(mut self, bytes: u64) -> Self {
+        self.snapshot_interval_bytes = bytes;
         self
     }
 

@@ -20,6 +20,7 @@ use keeplog_engine::{Durability, Error, ErrorKind, Log, Result, TransactionEnd};
 use self::answers::Answers;
 use super::counters::Counters;
 use super::leading::{Leading, Served};
+use super::snapshots::Snapshots;
 use super::types::Producer;
 use crate::cache::OffsetCache;
 use crate::pending::{Drive, Promise};
@@ -31,6 +32,7 @@ pub(super) struct Shard {
     served: RwLock<Served>,
     answers: Answers,
     counters: Arc<Counters>,
+    pub(super) snapshots: Snapshots,
 }
 
 /// What is to be done in the order of the log.
@@ -69,7 +71,7 @@ impl Shard {
     /// A partition that is not led.
     pub(super) fn new(log: Log, counters: Arc<Counters>) -> Self {
         let (order, answers) = (Mutex::default(), Answers::default());
-        Self { log, order, served: RwLock::new(Served::NotLed), answers, counters }
+        Self { log, order, served: RwLock::new(Served::NotLed), answers, counters, snapshots: Snapshots::default() }
     }
 
     pub(super) fn log(&self) -> &Log {
@@ -163,8 +165,10 @@ impl Shard {
         let mut commits = 0;
         while let Some(next) = order.unshown.pop_front_if(|next| next.last_offset <= last_offset) {
             // A load that failed meanwhile has more to say than one commit.
-            if let Served::Loaded(replay) = &mut *served {
-                next.show(replay);
+            if let Served::Loaded(shown) = &mut *served {
+                next.show(&mut shown.replay);
+                shown.has_gaps |= next.base_offset != shown.end_offset;
+                shown.end_offset = next.last_offset + 1;
                 commits += next.commits();
             }
             if let Some(promise) = next.promise {
@@ -176,8 +180,8 @@ impl Shard {
 
     /// Gives back the room that many removals have left in the cache.
     pub(super) fn compact(&self) {
-        if let Served::Loaded(replay) = &mut *self.served_mut() {
-            replay.compact();
+        if let Served::Loaded(shown) = &mut *self.served_mut() {
+            shown.replay.compact();
         }
     }
 

@@ -2,6 +2,7 @@ mod commits;
 mod expiring;
 mod gate;
 mod leading;
+mod snapshots;
 
 use std::collections::BTreeSet;
 use std::path::Path;

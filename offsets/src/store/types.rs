@@ -138,15 +138,19 @@ impl fmt::Display for Escaped<'_> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct LoadReport {
-    /// Records read, those of control batches left out.
+    /// Records read from the log, those of control batches left out.
     pub records: u64,
     /// Bytes of the batches read.
     pub bytes: u64,
     /// Committed offsets.
     pub entries: u64,
+    /// Committed offsets that came from a snapshot, before the end of the log was read.
+    pub from_snapshot: u64,
+    /// Bytes of the snapshots read.
+    pub snapshot_bytes: u64,
     /// Groups with a committed offset.
     pub groups: u64,
-    /// Tombstones of commits.
+    /// Tombstones of commits read from the log.
     pub tombstones: u64,
     /// Records whose type is not known here.
     pub unknown_types: u64,
@@ -168,6 +172,8 @@ impl LoadReport {
             records: self.records + other.records,
             bytes: self.bytes + other.bytes,
             entries: self.entries + other.entries,
+            from_snapshot: self.from_snapshot + other.from_snapshot,
+            snapshot_bytes: self.snapshot_bytes + other.snapshot_bytes,
             groups: self.groups + other.groups,
             tombstones: self.tombstones + other.tombstones,
             unknown_types: self.unknown_types + other.unknown_types,
@@ -181,11 +187,14 @@ impl LoadReport {
 
 impl fmt::Display for LoadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { records, bytes, entries, groups, tombstones, open_transactions, seconds, .. } = self;
+        let Self { records, bytes, entries, groups, tombstones, open_transactions, from_snapshot, snapshot_bytes, seconds, .. } = self;
         write!(
             f,
             "{entries} offsets of {groups} groups from {records} records ({tombstones} tombstones, {bytes} bytes) in {seconds:.3} s"
         )?;
+        if *snapshot_bytes > 0 {
+            write!(f, ", {from_snapshot} of them from snapshots ({snapshot_bytes} bytes)")?;
+        }
         for (count, what) in [
             (*open_transactions, "open transactions"),
             (self.unknown_types, "records of unknown types"),

@@ -21,7 +21,7 @@ pub(super) enum Step {
 
 pub(super) struct History {
     pub(super) dice: Dice,
-    next: u64,
+    pub(super) next: u64,
     writer: BatchWriter,
 }
 

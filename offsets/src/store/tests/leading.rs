@@ -99,7 +99,7 @@ fn e20_a_load_that_ends_after_a_resignation_brings_nothing_back() {
         if led_again {
             store.lead(0, epoch + 3).unwrap();
         }
-        shard.load(&progress).unwrap();
+        shard.load(&progress, true).unwrap();
         assert_eq!(kind_of(&store, &groups[0]), Some(if led_again { ErrorKind::Loading } else { ErrorKind::NotLeader }));
     }
     store.load_next().unwrap().1.unwrap();
