@@ -56,6 +56,26 @@ pub enum Defect {
     LoadSkipsTombstones,
     /// A deletion of committed offsets is not written.
     ForgetDeletion,
+    /// A commit that is answered later is answered at once.
+    AnswerBeforeSync,
+    /// What was shown as soon as it was written is never synced.
+    ForgetWritten,
+    /// Nobody is woken to sync what waits for it.
+    ForgetToWake,
+    /// A closing offset store leaves those who wait for an answer without.
+    ForgetFlushAtClose,
+    /// A commit in a transaction is shown before that ends.
+    ShowBeforeMarker,
+    /// The end of a transaction brings back what a later commit has replaced.
+    MarkerBeatsLater,
+    /// A load forgets what waits for the end of its transaction.
+    LoadForgetsPending,
+    /// An expiry does not look for what has come since it looked first.
+    ExpireUnseen,
+    /// A load counts though its partition was resigned meanwhile.
+    KeepEarlierLoad,
+    /// Those who wait for an answer are not told that their partition was resigned.
+    ResignUntold,
 }
 
 #[cfg(feature = "planted")]

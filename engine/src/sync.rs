@@ -7,20 +7,33 @@
 pub use std::sync::{Arc, PoisonError, Weak};
 
 pub use primitives::{
-    Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, map_each, on_threads, thread,
+    Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, is_finished, map_each, on_threads, thread,
+    wait_at_most,
 };
 
 #[cfg(not(feature = "shuttle"))]
 mod primitives {
+    use std::sync::PoisonError;
     pub use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic};
     pub use std::thread;
+    use std::time::Duration;
 
     use rayon::prelude::*;
+
+    /// Waits for a change of what `mutex` holds, no longer than `at_most`; it may return without any.
+    pub fn wait_at_most<'a, T>(changed: &Condvar, _: &'a Mutex<T>, guard: MutexGuard<'a, T>, at_most: Duration) -> MutexGuard<'a, T> {
+        changed.wait_timeout(guard, at_most).unwrap_or_else(PoisonError::into_inner).0
+    }
 
     /// What `make` makes of each of `items`, in their order. As many of them are worked on at a time as the current rayon
     /// pool has threads.
     pub fn map_each<T: Send, R: Send>(items: Vec<T>, make: impl Fn(T) -> R + Sync + Send) -> Vec<R> {
         items.into_par_iter().map(make).collect()
+    }
+
+    /// Whether a thread has ended, so that nobody waits who joins it.
+    pub fn is_finished<T>(thread: &thread::JoinHandle<T>) -> bool {
+        thread.is_finished()
     }
 
     /// Does `work` on so many threads at a time, one of them the caller's. Where the system gives fewer, fewer do it. A panic
@@ -64,6 +77,18 @@ mod primitives {
         made.into_iter().map(|(_, made)| made).collect()
     }
 
+    /// Lets others go on, who may want the lock.
+    pub fn wait_at_most<'a, T>(_: &Condvar, mutex: &'a Mutex<T>, guard: MutexGuard<'a, T>, _: Duration) -> MutexGuard<'a, T> {
+        drop(guard);
+        thread::yield_now();
+        mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The scheduler does not tell.
+    pub fn is_finished<T>(_: &thread::JoinHandle<T>) -> bool {
+        false
+    }
+
     pub fn on_threads(threads: usize, work: impl Fn() + Sync) {
         if threads == 1 {
             return work();
@@ -89,10 +114,15 @@ mod primitives {
             if thread_rng().gen_ratio(1, 8) { Ok(guard) } else { self.0.wait(guard) }
         }
 
-        pub fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, at_most: Duration) -> LockResult<(MutexGuard<'a, T>, Duration)> {
-            // Whoever looks again and again must let others go on.
-            thread::yield_now();
-            Ok((guard, at_most))
+        pub fn wait_while<'a, T>(
+            &self,
+            mut guard: MutexGuard<'a, T>,
+            mut condition: impl FnMut(&mut T) -> bool,
+        ) -> LockResult<MutexGuard<'a, T>> {
+            while condition(&mut guard) {
+                guard = self.wait(guard)?;
+            }
+            Ok(guard)
         }
 
         pub fn wait_timeout_while<'a, T>(

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use hashbrown::{Equivalent, HashMap};
+use keeplog_engine::planted::{Defect, is_planted};
 use thiserror::Error;
 
 use crate::cache::{Commit, CommittedOffset, OffsetCache};
@@ -226,6 +227,9 @@ impl Replay {
             match (outcome, pending.committed) {
                 (Outcome::Abort, _) => {}
                 (Outcome::Commit, Some(committed)) => {
+                    if is_planted(Defect::MarkerBeatsLater) {
+                        self.cache.remove(&key);
+                    }
                     self.cache.apply_commit(&key, &committed.as_commit());
                 }
                 (Outcome::Commit, None) => {

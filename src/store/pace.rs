@@ -5,7 +5,7 @@ use std::time::Duration;
 use keeplog_cleaner::Watch;
 use keeplog_engine::Log;
 use keeplog_engine::sync::atomic::{AtomicBool, Ordering};
-use keeplog_engine::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use keeplog_engine::sync::{Condvar, Mutex, MutexGuard, PoisonError, wait_at_most};
 
 use super::Inner;
 use super::cleaning::For;
@@ -100,7 +100,7 @@ impl<'a> Paced<'a> {
             if wait.is_zero() || self.is_stopped() || self.log.is_wanted() {
                 return;
             }
-            account = pace.changed.wait_timeout(account, wait.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
+            account = wait_at_most(&pace.changed, &pace.account, account, wait.min(LOOK));
         }
     }
 

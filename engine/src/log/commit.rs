@@ -12,7 +12,7 @@ use crate::names::{FileKind, FileState};
 use crate::planted::{Defect, is_planted};
 use crate::storage::{File, OpenMode};
 use crate::sync::atomic::Ordering;
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, wait_at_most};
 use crate::{Error, ErrorKind, Result};
 
 #[derive(Debug)]
@@ -179,7 +179,7 @@ impl Inner {
         }
     }
 
-    fn wait_for_sync<'a>(&self, progress: MutexGuard<'a, Progress>, deadline: Option<Duration>) -> Result<MutexGuard<'a, Progress>> {
+    fn wait_for_sync<'a>(&'a self, progress: MutexGuard<'a, Progress>, deadline: Option<Duration>) -> Result<MutexGuard<'a, Progress>> {
         let Some(deadline) = deadline else {
             return Ok(self.sync.changed.wait(progress).unwrap_or_else(PoisonError::into_inner));
         };
@@ -188,7 +188,7 @@ impl Inner {
             let detail = "another thread's sync, which covers it, has not come back yet; whether it is durable is not known";
             return Err(Error::new(ErrorKind::TimedOut, "wait for the sync of", detail).at(&self.place.dir));
         }
-        Ok(self.sync.changed.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0)
+        Ok(wait_at_most(&self.sync.changed, &self.sync.progress, progress, left))
     }
 
     /// A log by itself has nobody who saves its recovery point from time to time: it does so with every segment, so that

@@ -4,7 +4,7 @@
 use keeplog::{CONSUMER_OFFSETS, Durability, Log, Record};
 
 use crate::dice::Dice;
-use crate::features::end_open;
+use crate::features::{PRODUCERS, end_commits, end_open};
 use crate::model::Fate;
 use crate::world::{Stop, TOMBSTONES_STAY_MS, World};
 
@@ -18,12 +18,17 @@ pub(crate) fn afterlife(world: World) -> Result<(), String> {
         Stop::Wrong(what) => format!("later: {what}"),
         Stop::Failed(error) => format!("later: going on: {error:?}"),
     })?;
-    world.close().map_err(|e| format!("later: closing: {e:?}"))?;
+    world.clone().close().map_err(|e| format!("later: closing: {e:?}"))?;
+    world.closed().map_err(|why| format!("later: closing: {why}"))?;
     let world = World::open(&disk, &outside).map_err(|e| format!("later: opening: {e:?}"))?;
+    world.opened().map_err(|why| format!("later: {why}"))?;
     world.check().map_err(|why| format!("later: {why}"))
 }
 
 fn go_on(world: &World) -> Result<(), Stop> {
+    for producer in PRODUCERS {
+        end_commits(world, producer, true)?;
+    }
     for log in world.events() {
         end_open(world, &log, &mut Dice::new(0))?;
         if log.options().cleanup_policy.compacts() {
@@ -47,6 +52,8 @@ fn go_on(world: &World) -> Result<(), Stop> {
         }
         world.disk.advance_ms(2 * TOMBSTONES_STAY_MS);
     }
+    world.offsets.flush()?;
+    world.settle_offsets();
     world.check()?;
     world.offsets.reload()?;
     Ok(world.outside.models.borrow().offsets.check(&world.offsets)?)

@@ -95,6 +95,16 @@ pub static ALL: &[Planted] = &[
     engine("a commit is shown before it is synced", Defect::ShowCommitBeforeSync),
     engine("a load passes over tombstones", Defect::LoadSkipsTombstones),
     engine("a deletion of offsets is not written", Defect::ForgetDeletion),
+    engine("a commit is answered before it is synced", Defect::AnswerBeforeSync),
+    engine("what was shown when it was written is never synced", Defect::ForgetWritten),
+    engine("nobody is woken to sync what waits", Defect::ForgetToWake),
+    engine("a closing store forgets those who wait", Defect::ForgetFlushAtClose),
+    engine("a commit in a transaction is shown before its end", Defect::ShowBeforeMarker),
+    engine("the end of a transaction brings back what a later commit replaced", Defect::MarkerBeatsLater),
+    engine("a load forgets what waits for the end of its transaction", Defect::LoadForgetsPending),
+    engine("an expiry does not look again before it removes", Defect::ExpireUnseen),
+    engine("a load of an earlier life counts", Defect::KeepEarlierLoad),
+    engine("those who wait are not told of a resignation", Defect::ResignUntold),
 ];
 
 /// Looks for a defect with lives from `from` on.

@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use keeplog::Codec;
+use keeplog::{Codec, RequiredAcks};
 
 use crate::afterlife::afterlife;
 use crate::crowd;
 use crate::dice::{Dice, Odometer};
 use crate::disk::{Disk, Fault, Survival};
-use crate::features::{ALL, named};
+use crate::features::{ALL, named, take};
 use crate::life::{End, Era, Life, Moment, Omission, Step, recover_twice, run, trace_of};
 use crate::world::{Outside, Settings, Stop, T0, World};
 
@@ -39,6 +39,20 @@ pub static SCRIPTS: &[Script] = &[
     Script { name: "transact", steps: &[("transact", 1), ("roll", 0), ("append", 3), ("clean", 1)] },
     Script { name: "leave open", steps: &[("leave open", 1), ("roll", 0), ("clean", 1), ("end open", 1)] },
     Script { name: "commit", steps: &[("commit", 1), ("commit", 2), ("delete offset", 1), ("clean", 2), ("commit", 3)] },
+    Script {
+        name: "commit later",
+        steps: &[("commit later", 13), ("commit later", 56), ("flush", 0), ("commit later", 29), ("restart", 0)],
+    },
+    Script { name: "written", steps: &[("set options", 2), ("commit", 13), ("commit later", 56), ("flush", 0), ("commit", 29)] },
+    Script { name: "queued", steps: &[("set options", 7), ("commit", 13), ("commit later", 56), ("flush", 0), ("commit", 29)] },
+    Script {
+        name: "transaction",
+        steps: &[("commit", 13), ("commit in transaction", 12), ("commit", 29), ("end transaction", 2), ("reload", 0)],
+    },
+    Script { name: "aborted", steps: &[("commit", 13), ("commit in transaction", 12), ("end transaction", 14), ("reload", 0)] },
+    Script { name: "expire", steps: &[("commit", 13), ("commit", 53), ("commit later", 26), ("expire", 0), ("flush", 0), ("clean", 2)] },
+    Script { name: "lead", steps: &[("commit", 13), ("commit later", 56), ("resign", 0), ("lead", 2), ("load", 0), ("commit", 29)] },
+    Script { name: "delete topic", steps: &[("commit", 13), ("commit", 18), ("commit later", 56), ("delete topic", 1), ("reload", 0)] },
     Script { name: "delete group", steps: &[("commit", 1), ("delete group", 1), ("reload", 0), ("housekeep", 0)] },
 ];
 
@@ -135,7 +149,7 @@ impl Script {
 }
 
 fn settings() -> Settings {
-    Settings { logs: 1, offset_logs: 1, segment_bytes: 4096, compression: Codec::None }
+    Settings { logs: 1, offset_logs: 1, segment_bytes: 4096, compression: Codec::None, acks: RequiredAcks::Synced, lead_all: true }
 }
 
 /// Every change and sync of the history.
@@ -174,10 +188,11 @@ fn live(
     let mut go = || -> Result<(), Stop> {
         disk.set_fault(arm(0, &disk).unwrap_or(Fault::None));
         let mut world = World::open(&disk, &outside)?;
+        world.opened()?;
         for (number, (feature, seed)) in (1..).zip(script.steps) {
             let Some(fault) = arm(number, &disk) else { break };
             disk.set_fault(fault);
-            ALL[named(feature)].step(&mut world, &mut Dice::new(*seed))?;
+            take(ALL[named(feature)], &mut world, &mut Dice::new(*seed))?;
         }
         // The power is gone, and so it is not closed. The count of calls stays.
         disk.stop();
@@ -209,6 +224,7 @@ fn crash(script: &Script, moment: Moment, omission: Omission) -> Result<u64, Str
             }
         }
         world.lose_unsynced();
+        world.opened().map_err(told)?;
         world.check().map_err(told)?;
         world.take_over(true).map_err(told)?;
         afterlife(world).map_err(told)?;

@@ -7,8 +7,8 @@ use keeplog::{Error, ErrorKind};
 
 use crate::afterlife::afterlife;
 use crate::dice::Dice;
-use crate::disk::{Call, Disk, Fault, Survival};
-use crate::features::ALL;
+use crate::disk::{Call, Disk, Fault, Survival, without_faults};
+use crate::features::{ALL, take};
 use crate::world::{Extents, Outside, Settings, Stop, T0, World};
 
 /// A whole life. The same life always goes the same way.
@@ -224,6 +224,7 @@ impl Runner {
                 }
             }
         }
+        world.opened()?;
         world.check()?;
         world.take_over(matches!(before, Before::PowerFailure { durable: true, .. }))
     }
@@ -250,7 +251,7 @@ impl Runner {
             let fault = arm(number, step.fault);
             self.disk.set_fault(fault);
             self.tally.steps += 1;
-            let result = ALL[step.feature].step(&mut world, &mut Dice::new(step.seed));
+            let result = take(ALL[step.feature], &mut world, &mut Dice::new(step.seed));
             if matches!(fault, Fault::Crash { .. }) {
                 if let Err(Stop::Wrong(what)) = result
                     && !self.disk.has_struck()
@@ -271,7 +272,8 @@ impl Runner {
             drop(world);
             return Ok(self.end(&era.end));
         }
-        world.close().map_err(|e| format!("it does not close: {e:?}"))?;
+        world.clone().close().map_err(|e| format!("it does not close: {e:?}"))?;
+        world.closed()?;
         Ok(Before::Order)
     }
 
@@ -287,7 +289,7 @@ impl Runner {
             Err(Stop::Failed(error)) => return Err(format!("{} failed: {error:?}", ALL[step.feature].name())),
         }
         self.tally.faults += 1;
-        self.outside.models.borrow_mut().offsets.look(&world.offsets);
+        without_faults(|| self.outside.models.borrow_mut().offsets.look(&world.offsets))?;
         self.outside.note(|| format!("  {:?} struck", step.fault));
         let mut dice = Dice::new(step.seed ^ 0x5EED);
         let before = match dice.roll(4) {

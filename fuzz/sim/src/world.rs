@@ -1,23 +1,28 @@
 //! The running process: an offset store and logs beside it, over the simulated disk, and the oracle that watches.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use keeplog::inspect::DataDir;
 use keeplog::inspect::storage::Storage;
 use keeplog::{
-    CONSUMER_OFFSETS, CleanupPolicy, Codec, Error, Log, LogOptions, OffsetOptions, OffsetStore, RecoveryMode, StoreOptions, TopicPartition,
+    CONSUMER_OFFSETS, CleanupPolicy, Codec, Error, ErrorKind, Log, LogOptions, OffsetOptions, OffsetStore, Pending, RecoveryMode,
+    RequiredAcks, StoreOptions, TopicPartition,
 };
 
 use crate::dice::Dice;
 use crate::disk::{Disk, without_faults};
-use crate::model::{Models, check_fold, read_around};
+use crate::model::{Models, Partition, Served, check_fold, read_around};
 
 /// When the simulation begins, ms since the Unix epoch.
 pub const T0: i64 = 1_760_000_000_000;
 const DATA: &str = "/data";
+/// As of which leader epoch partitions are led that the store does not lead by itself.
+const FIRST_EPOCH: i32 = 1;
 /// How long tombstones stay.
 pub const TOMBSTONES_STAY_MS: u64 = 1000;
 /// The topic of the logs beside the offset store.
@@ -55,6 +60,10 @@ pub struct Settings {
     pub segment_bytes: u32,
     /// Of batches that are built by the log.
     pub compression: Codec,
+    /// When commits are acknowledged, until that is changed.
+    pub acks: RequiredAcks,
+    /// Whether the offset store leads its partitions from the open on, or is told to.
+    pub lead_all: bool,
 }
 
 impl Settings {
@@ -65,6 +74,8 @@ impl Settings {
             offset_logs: 1 + dice.roll(2) as u32,
             segment_bytes: [4096, 4096, 6000, 16_384][dice.roll(4) as usize],
             compression: [Codec::None, Codec::None, Codec::Lz4, Codec::Zstd][dice.roll(4) as usize],
+            acks: [RequiredAcks::Synced, RequiredAcks::Synced, RequiredAcks::Written, RequiredAcks::Queued][dice.roll(4) as usize],
+            lead_all: !dice.one_in(3),
         }
     }
 
@@ -90,7 +101,13 @@ impl Settings {
         for log in 0..self.logs {
             store = store.topic(topic(log), self.of_log(log));
         }
-        OffsetOptions::new().offsets_topic_num_partitions(self.offset_logs).log(self.of_log(0)).store(store)
+        OffsetOptions::new()
+            .offsets_topic_num_partitions(self.offset_logs)
+            .log(self.of_log(0))
+            .offsets_commit_required_acks(self.acks)
+            .offsets_retention(Duration::from_millis(World::RETENTION_MS))
+            .lead_all(self.lead_all)
+            .store(store)
     }
 }
 
@@ -159,9 +176,29 @@ pub struct World {
     pub offsets: OffsetStore,
     /// What outlives it.
     pub outside: Rc<Outside>,
+    /// Commits whose answers are owed, in the order of the calls.
+    owed: Rc<RefCell<VecDeque<Owed>>>,
+    /// Answers that came.
+    answers: Arc<Mutex<Vec<Answer>>>,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Owed {
+    partition: usize,
+    number: usize,
+    /// A part of the commit is refused.
+    is_refused: bool,
+    /// It comes after those before it.
+    in_turn: bool,
+}
+
+/// To which commit, and what: its partition, its number there, and what went wrong.
+type Answer = (usize, usize, Option<ErrorKind>);
+
 impl World {
+    /// How long offsets are kept at most.
+    pub const RETENTION_MS: u64 = 6000;
+
     /// Starts the process: everything is opened, and recovered if need be.
     pub fn open(disk: &Disk, outside: &Rc<Outside>) -> Result<Self, Error> {
         let storage = Arc::new(disk.clone()) as Arc<dyn Storage>;
@@ -169,7 +206,13 @@ impl World {
         for log in 0..outside.settings.logs {
             offsets.store().log(&topic(log), 0)?;
         }
-        Ok(Self { disk: disk.clone(), offsets, outside: Rc::clone(outside) })
+        if !outside.settings.lead_all {
+            for partition in 0..outside.settings.offset_logs {
+                offsets.lead(partition, FIRST_EPOCH)?;
+            }
+            offsets.list()?;
+        }
+        Ok(Self { disk: disk.clone(), offsets, outside: Rc::clone(outside), owed: Rc::default(), answers: Arc::default() })
     }
 
     /// What an operator does about damage that recovery has left in place: cuts every log at the first that there is.
@@ -238,9 +281,77 @@ impl World {
                 let result = self.model(&log, |model| model.check(&log));
                 result.map_err(|why| format!("{}: {why}", log.topic_partition()))?;
             }
-            self.outside.models.borrow().offsets.check(&self.offsets)?;
-            check_fold(&self.offsets)
+            let models = self.outside.models.borrow();
+            models.offsets.check(&self.offsets)?;
+            check_fold(&models.offsets, &self.offsets)
         })
+    }
+
+    /// What the logs of the offset store hold after it was opened must be what was acknowledged, and is the truth from here on.
+    pub fn opened(&self) -> Result<(), String> {
+        let epoch = (!self.outside.settings.lead_all).then_some(FIRST_EPOCH);
+        without_faults(|| self.outside.models.borrow_mut().offsets.opened(&self.offsets, epoch))
+    }
+
+    /// It was closed in order: all is safe, and answered.
+    pub fn closed(&self) -> Result<(), String> {
+        self.outside.models.borrow_mut().offsets.closed();
+        self.hear()?;
+        match self.owed.borrow().front() {
+            Some(owed) => Err(format!("when the store was closed, there was no answer to {owed:?}")),
+            None => Ok(()),
+        }
+    }
+
+    /// The model of a partition of the offset store.
+    pub fn partition<T>(&self, number: usize, change: impl FnOnce(&mut Partition) -> T) -> T {
+        change(&mut self.outside.models.borrow_mut().offsets.partitions[number])
+    }
+
+    /// What was committed where it is served is shown and safe.
+    pub fn settle_offsets(&self) {
+        let mut models = self.outside.models.borrow_mut();
+        models.offsets.partitions.iter_mut().filter(|partition| partition.served == Served::Yes).for_each(Partition::settle);
+    }
+
+    /// The answer to commit `number` of a partition is owed.
+    pub fn owe(&self, partition: usize, number: usize, is_refused: bool, pending: Pending) {
+        let in_turn = self.partition(partition, |partition| !partition.is_queued(number));
+        self.owed.borrow_mut().push_back(Owed { partition, number, is_refused, in_turn });
+        let answers = Arc::clone(&self.answers);
+        pending.on_answer(move |answer| answers.lock().unwrap().push((partition, number, answer.err().map(|error| error.kind()))));
+    }
+
+    /// Tells the oracle of the answers that came, and refuses wrong ones, early ones, and such as did not come.
+    pub fn hear(&self) -> Result<(), String> {
+        let answers = std::mem::take(&mut *self.answers.lock().unwrap());
+        let mut owed = self.owed.borrow_mut();
+        for (partition, number, failure) in answers {
+            let found = owed.iter().position(|owed| (owed.partition, owed.number) == (partition, number));
+            let Owed { is_refused, in_turn, .. } = found.and_then(|at| owed.remove(at)).ok_or("an answer that nobody waits for")?;
+            let is_before = |owed: &&Owed| in_turn && owed.in_turn && owed.partition == partition && owed.number < number;
+            // What could not be written is answered at once.
+            if let Some(before) = owed.iter().find(is_before).filter(|_| failure.is_none() || !self.disk.has_struck()) {
+                return Err(format!("commit {number} of partition {partition} is answered before {before:?}"));
+            }
+            let is_right = match failure {
+                None => !is_refused,
+                Some(ErrorKind::InvalidInput) => is_refused,
+                Some(ErrorKind::NotLeader) => self.partition(partition, |partition| partition.served != Served::Yes),
+                Some(_) => self.disk.has_struck(),
+            };
+            if !is_right {
+                return Err(format!("commit {number} of partition {partition} is answered with {failure:?}"));
+            }
+            if matches!(failure, None | Some(ErrorKind::InvalidInput)) {
+                self.partition(partition, |partition| partition.answered(number));
+            }
+        }
+        let is_late = |owed: &&Owed| self.partition(owed.partition, |partition| partition.is_answered(owed.number));
+        match owed.iter().find(is_late).filter(|_| !self.disk.has_struck()) {
+            Some(late) => Err(format!("it is shown, or over, and not answered: {late:?}")),
+            None => Ok(()),
+        }
     }
 
     /// What is there now is the truth from here on, and all of it is safe if `durable`.
@@ -248,7 +359,7 @@ impl World {
         for log in self.events() {
             self.model(&log, |model| model.take_over(&log, durable))?;
         }
-        self.outside.models.borrow_mut().offsets.take_over(&self.offsets)
+        Ok(())
     }
 
     /// After a power failure, some of what was never acknowledged may be missing.
@@ -256,6 +367,7 @@ impl World {
         for log in self.events() {
             self.model(&log, |model| model.lose_unsynced(&log));
         }
+        self.outside.models.borrow_mut().offsets.lose_unsynced();
     }
 
     /// Where each log begins and ends, what offsets it holds, and what is committed: for telling whether two are the same.

@@ -1,5 +1,6 @@
 //! Only what is led is held and served: a partition is loaded when the store begins to lead it, and forgotten when it ends.
 
+use keeplog_engine::planted::{Defect, is_planted};
 use keeplog_engine::sync::Arc;
 use keeplog_engine::{Error, Result};
 
@@ -124,7 +125,7 @@ impl Shard {
         // Nothing is written meanwhile: writers are refused until it is through. What is shown must be durable.
         let loaded = self.log().sync().and_then(|()| self.load_log(progress, None, restores));
         let order = self.order();
-        if order.leading.life != progress.life() {
+        if order.leading.life != progress.life() && !is_planted(Defect::KeepEarlierLoad) {
             return loaded.map(|(_, report)| report);
         }
         self.take_over(loaded)
@@ -135,6 +136,10 @@ impl Shard {
     /// `all_bytes` is how much is loaded at the same time. If it `restores`, a snapshot counts for what it was made of.
     pub(super) fn reload(&self, all_bytes: u64, restores: bool) -> Result<LoadReport> {
         let mut order = self.order();
+        if !self.is_led() {
+            // It was resigned while others were loaded.
+            return Ok(LoadReport::default());
+        }
         // One that is under way is not waited for.
         order.leading.life += 1;
         let progress = LoadProgress::of(self.log(), order.leading.life);

@@ -132,7 +132,7 @@ impl Shard {
         }
         let mut order = self.order();
         order.unsynced = match until {
-            Until::Written => order.unsynced.max(Some(last_offset)),
+            Until::Written if !is_planted(Defect::ForgetWritten) => order.unsynced.max(Some(last_offset)),
             _ => order.unsynced.filter(|unsynced| *unsynced > last_offset),
         };
         self.show(&mut order, last_offset);
@@ -191,11 +191,16 @@ impl Shard {
 
     /// Tells those who wait that it is not known what became of their writes.
     fn fail(&self, cause: &Error) {
-        let unshown = std::mem::take(&mut self.order().unshown);
-        for promise in unshown.into_iter().filter_map(|unshown| unshown.promise) {
+        let mut order = self.order();
+        // What an earlier sync has covered is safe, and acknowledged by whoever waited for that.
+        if let Some(last_safe) = self.log.recovery_point().checked_sub(1) {
+            self.show(&mut order, last_safe);
+        }
+        for promise in order.unshown.drain(..).filter_map(|unshown| unshown.promise) {
             let detail = format!("it may show after the next load: {cause}");
             self.answers.push(promise, Err(Error::new(cause.kind(), "make durable what was committed to", detail).at(self.log.path())));
         }
+        drop(order);
         self.answers.give();
     }
 
@@ -219,6 +224,9 @@ impl Shard {
 
     /// Tells those who wait for what was written that its partition is not served here any more.
     pub(super) fn abandon(&self, order: &mut Order) {
+        if is_planted(Defect::ResignUntold) {
+            return;
+        }
         for promise in order.unshown.drain(..).filter_map(|unshown| unshown.promise) {
             let detail = "it was resigned before the commit was known to be durable: it may be there or not";
             self.answers.push(promise, Err(Error::new(ErrorKind::NotLeader, "commit to", detail).at(self.log.path())));
@@ -252,6 +260,12 @@ impl Order {
         records.flatten().filter_map(|record| record.key.as_deref()).collect()
     }
 
+    /// Where the marker that ends the transaction of `producer_id` waits to be shown.
+    pub(super) fn unshown_end(&self, producer_id: i64) -> Option<u64> {
+        let is_end = |unshown: &&Unshown| matches!(&unshown.what, Written::Marker(producer, _) if producer.id == producer_id);
+        self.unshown.iter().rev().find(is_end).map(|unshown| unshown.last_offset)
+    }
+
     /// Whether what waits to be shown leaves `producer_id` with an open transaction; `None` if it says nothing of it.
     pub(super) fn opens_transaction(&self, producer_id: i64) -> Option<bool> {
         self.unshown.iter().rev().find_map(|unshown| match &unshown.what {
@@ -275,6 +289,7 @@ impl Unshown {
         match &self.what {
             Written::Marker(producer, outcome) => replay.marker(producer.id, *outcome),
             Written::Records(origin, records) => {
+                let origin = if is_planted(Defect::ShowBeforeMarker) { &Origin::Plain } else { origin };
                 for (offset, record) in (self.base_offset..).zip(records) {
                     // invariant: these bytes were made by the encoders of this crate.
                     replay.record(*origin, offset, record.key.as_deref(), record.value.as_deref()).expect("reads what it writes");
@@ -283,3 +298,6 @@ impl Unshown {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

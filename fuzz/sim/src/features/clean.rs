@@ -3,7 +3,7 @@ use std::rc::Rc;
 
 use keeplog::{CONSUMER_OFFSETS, Log};
 
-use super::{ALL, Feature, any};
+use super::{ALL, Feature, any, take};
 use crate::dice::Dice;
 use crate::disk::during_reads;
 use crate::model::end_of_last_batch_below;
@@ -64,7 +64,7 @@ pub(super) fn pass_ended(world: &World, log: &Log) {
 }
 
 /// Runs `work`; while it reads, others get their turn.
-fn with_others<T>(world: &World, seed: u64, work: impl FnOnce() -> T) -> T {
+pub(super) fn with_others<T>(world: &World, seed: u64, work: impl FnOnce() -> T) -> T {
     let (world, dice, left) = (world.clone(), RefCell::new(Dice::new(seed)), Rc::new(RefCell::new(ASIDE_MAX)));
     let others = move |_: &std::path::Path| {
         let mut dice = dice.borrow_mut();
@@ -74,7 +74,7 @@ fn with_others<T>(world: &World, seed: u64, work: impl FnOnce() -> T) -> T {
         *left.borrow_mut() -= 1;
         let feature = ALL[any(&mut dice, |feature| feature.goes_with_a_pass())];
         world.note(|| "  in the middle of it:".to_owned());
-        if let Err(stop) = feature.step(&mut world.clone(), &mut dice) {
+        if let Err(stop) = take(feature, &mut world.clone(), &mut dice) {
             world.outside.put_aside(stop);
             *left.borrow_mut() = 0;
         }

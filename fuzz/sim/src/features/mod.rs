@@ -7,12 +7,19 @@ mod append;
 mod checkpoint;
 mod clean;
 mod commit;
+mod commit_in_transaction;
+mod commit_later;
+mod delete_offsets;
+mod expire;
 mod housekeep;
 mod idempotent;
+mod lead;
+mod offsets;
 mod pass_time;
 mod restart;
 mod retain;
 mod roll;
+mod set_options;
 mod sync;
 mod transact;
 mod trim;
@@ -21,6 +28,7 @@ mod truncate;
 use crate::dice::Dice;
 use crate::world::{Stop, World};
 
+pub(crate) use commit_in_transaction::{PRODUCERS, end as end_commits};
 pub(crate) use transact::end_open;
 
 /// Something that a running process does.
@@ -61,10 +69,30 @@ pub static ALL: &[&dyn Feature] = &[
     &restart::Restart,
     &pass_time::PassTime,
     &commit::Commit,
-    &commit::Delete,
-    &commit::DeleteGroup,
-    &commit::Reload,
+    &commit_later::CommitLater,
+    &commit_later::Flush,
+    &commit_in_transaction::CommitInTransaction,
+    &commit_in_transaction::EndTransaction,
+    &delete_offsets::Delete,
+    &delete_offsets::DeleteGroup,
+    &delete_offsets::DeleteTopic,
+    &expire::Expire,
+    &lead::Resign,
+    &lead::LeadPartition,
+    &lead::Load,
+    &lead::Reload,
+    &set_options::SetOptions,
 ];
+
+/// Does a step, and hears what is answered meanwhile.
+///
+/// # Errors
+/// Those of the step, and answers that are not right.
+pub fn take(feature: &dyn Feature, world: &mut World, dice: &mut Dice) -> Result<(), Stop> {
+    let done = feature.step(world, dice);
+    world.hear()?;
+    done
+}
 
 /// The feature with this name.
 ///

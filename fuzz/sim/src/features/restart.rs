@@ -19,6 +19,7 @@ impl Feature for Restart {
         world.note(|| "close everything and open it again".to_owned());
         let ends: Vec<_> = world.events().into_iter().map(|log| (end_of_last_batch(&log), log)).collect();
         world.clone().close()?;
+        world.closed()?;
         for (end, log) in ends {
             world.model(&log, |model| model.must_end = end);
         }
@@ -29,6 +30,7 @@ impl Feature for Restart {
                 return Err(Stop::Wrong(format!("{} was closed in order, and recovered nevertheless", log.topic_partition())));
             }
         }
+        world.opened()?;
         world.check().map_err(|why| format!("after a clean close: {why}"))?;
         Ok(world.take_over(true)?)
     }

@@ -9,7 +9,7 @@ use keeplog::TopicPartition;
 
 pub(crate) use log::read_around;
 pub use log::{Fate, LogModel, end_of_last_batch, end_of_last_batch_below};
-pub use offsets::{OffsetsModel, Place, check_fold};
+pub use offsets::{GROUPS, OffsetsModel, Partition, Place, Served, TOPICS, Until, What, check_fold, log_of};
 
 /// What is known of everything under one directory.
 #[derive(Clone, Debug, Default)]

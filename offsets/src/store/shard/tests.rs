@@ -5,13 +5,17 @@ use keeplog_engine::LogOptions;
 use keeplog_engine::storage::MemoryStorage;
 
 use super::*;
-use crate::record::OffsetValue;
+use crate::record::{OffsetKey, OffsetValue};
+use crate::store::delete::encoded;
 
 const KEY: OffsetKey<'static> = OffsetKey { group: "g", topic: "t", partition: 0 };
 
 fn shard() -> Shard {
     let log = Log::open_with(Arc::new(MemoryStorage::new()), Path::new("/__consumer_offsets-0"), LogOptions::new()).unwrap();
-    Shard::open(log).unwrap().0
+    let shard = Shard::new(log);
+    shard.lead_at_open();
+    shard.reload(0).unwrap();
+    shard
 }
 
 fn commit(offset: i64) -> Vec<Record> {
@@ -33,13 +37,13 @@ fn shown(shard: &Shard) -> Option<u64> {
 fn overtaken(first: Vec<Record>, second: Vec<Record>) -> Option<u64> {
     let shard = shard();
     let mut order = shard.order();
-    let first = shard.append(&mut order, first).unwrap();
-    let second = shard.append(&mut order, second).unwrap();
+    let first = shard.append(&mut order, None, first, None).unwrap();
+    let second = shard.append(&mut order, None, second, None).unwrap();
     drop(order);
     assert_eq!(shown(&shard), None);
-    shard.finish(Durability::Synced, second).unwrap();
+    shard.finish(Until::Synced(None), second).unwrap();
     let early = shown(&shard);
-    shard.finish(Durability::Synced, first).unwrap();
+    shard.finish(Until::Synced(None), first).unwrap();
     assert_eq!(shown(&shard), early, "the first was shown with the second");
     early
 }
@@ -55,10 +59,10 @@ fn writes_are_shown_in_the_order_of_the_log_whoever_returns_first() {
 fn only_what_was_appended_before_is_shown_with_a_write() {
     let shard = shard();
     let mut order = shard.order();
-    let first = shard.append(&mut order, commit(5)).unwrap();
-    shard.append(&mut order, commit(6)).unwrap();
+    let first = shard.append(&mut order, None, commit(5), None).unwrap();
+    shard.append(&mut order, None, commit(6), None).unwrap();
     drop(order);
-    shard.finish(Durability::Synced, first).unwrap();
+    shard.finish(Until::Synced(None), first).unwrap();
     assert_eq!(shown(&shard), Some(5));
 }
 
@@ -66,11 +70,11 @@ fn only_what_was_appended_before_is_shown_with_a_write() {
 fn a_reload_shows_what_waits_and_nothing_of_it_is_shown_again() {
     let shard = shard();
     let mut order = shard.order();
-    let first = shard.append(&mut order, commit(5)).unwrap();
-    shard.append(&mut order, tombstone()).unwrap();
+    let first = shard.append(&mut order, None, commit(5), None).unwrap();
+    shard.append(&mut order, None, tombstone(), None).unwrap();
     drop(order);
-    assert_eq!(shard.reload().unwrap().tombstones, 1);
-    shard.finish(Durability::Synced, first).unwrap();
+    assert_eq!(shard.reload(0).unwrap().tombstones, 1);
+    shard.finish(Until::Synced(None), first).unwrap();
     assert_eq!(shown(&shard), None);
 }
 
@@ -78,8 +82,8 @@ fn a_reload_shows_what_waits_and_nothing_of_it_is_shown_again() {
 fn records_below_the_start_of_the_log_do_not_count() {
     let shard = shard();
     let mut order = shard.order();
-    shard.append(&mut order, [commit(5), tombstone()].concat()).unwrap();
+    shard.append(&mut order, None, [commit(5), tombstone()].concat(), None).unwrap();
     drop(order);
     shard.log().advance_start(1).unwrap();
-    assert_eq!(shard.reload().unwrap().records, 1);
+    assert_eq!(shard.reload(0).unwrap().records, 1);
 }

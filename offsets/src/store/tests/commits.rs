@@ -134,6 +134,19 @@ fn after_a_failed_sync_those_who_wait_are_told_and_nothing_is_shown() {
 }
 
 #[test]
+fn after_a_failed_sync_what_an_earlier_one_has_covered_is_shown_and_acknowledged() {
+    let (storage, log, store) = gated(CommitOptions::new());
+    let covered = store.commit_async("g", &[("t", 0, at(2))]);
+    log.sync().unwrap(); // by a pass of the cleaner, or by somebody who has not come to show it yet
+    let behind = store.commit_async("g", &[("t", 0, at(3))]);
+    storage.set(Syncs::Fail);
+    assert_eq!(store.flush().unwrap_err().kind(), ErrorKind::Io);
+    storage.set(Syncs::Pass);
+    covered.wait().unwrap();
+    assert_eq!((behind.wait().unwrap_err().kind(), fetched(&store, "g", "t", 0)), (ErrorKind::Io, Some(2)));
+}
+
+#[test]
 fn a_commit_that_takes_too_long_is_answered_with_not_known() {
     let (storage, log, store) = gated(CommitOptions::new().offsets_commit_timeout(std::time::Duration::from_millis(50)));
     storage.set(Syncs::Wait);
@@ -242,6 +255,17 @@ fn what_a_transaction_commits_is_shown_at_its_end_and_survives_restarts() {
             assert_eq!(stable(store, 1), Ok(Some(5)), "the later record counts");
         }
     }
+}
+
+#[test]
+fn whoever_ends_a_transaction_again_waits_for_the_end_as_well() {
+    let (_, log, store) = gated(acks(RequiredAcks::Queued));
+    store.commit_in_transaction(PRODUCER, "g", &[("t", 0, at(2))]).unwrap();
+    assert_eq!(store.end_transaction(PRODUCER, Outcome::Commit).unwrap(), 1);
+    assert_eq!((fetched(&store, "g", "t", 0), log.recovery_point()), (None, 1));
+    store.set_options(acks(RequiredAcks::Synced)).unwrap();
+    assert_eq!(store.end_transaction(PRODUCER, Outcome::Commit).unwrap(), 0, "it has ended");
+    assert_eq!((fetched(&store, "g", "t", 0), log.recovery_point()), (Some(2), 3));
 }
 
 #[test]

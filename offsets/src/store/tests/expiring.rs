@@ -204,6 +204,25 @@ fn e13_an_expiry_passes_over_a_partition_that_loads() {
 }
 
 #[test]
+fn an_expiry_passes_over_a_partition_that_is_resigned_meanwhile() {
+    let disk = disk();
+    open(&disk).commit("g", &[("t", 0, at(1))]).unwrap();
+    disk.advance_ms(WEEK_MS);
+    let store = open(&disk.image());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for epoch in 0..100 {
+                store.resign(0, Some(epoch)).unwrap();
+                store.lead(0, epoch + 1).unwrap();
+                while store.load_next().is_some() {}
+            }
+        });
+        let found: u64 = (0..100).map(|_| expired(&store).0).sum();
+        assert!(found <= 1);
+    });
+}
+
+#[test]
 fn e13_a_new_commit_wins_against_an_expiry_at_the_same_time() {
     let disk = disk();
     let store = open(&disk);

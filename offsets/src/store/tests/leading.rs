@@ -42,6 +42,10 @@ fn a_partition_is_served_from_its_load_to_its_resignation() {
 
     assert!(store.resign(1, Some(6)).unwrap());
     assert_eq!((kind_of(&store, &groups[1]), store.partition_state(1).unwrap()), (Some(ErrorKind::NotLeader), PartitionState::NotLed));
+    let too_long = [("t", 0, at(1).metadata("x".repeat(4097)))];
+    for told in [store.commit(&groups[1], &too_long), store.commit_async(&groups[1], &too_long).wait()] {
+        assert_eq!(told.unwrap_err().kind(), ErrorKind::NotLeader, "where it is not served, nothing is said of what it would take");
+    }
     assert_eq!(store.lead(3, 1).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(store.resign(3, None).unwrap_err().kind(), ErrorKind::InvalidInput);
 }
@@ -104,6 +108,19 @@ fn e20_a_load_that_ends_after_a_resignation_brings_nothing_back() {
     }
     store.load_next().unwrap().1.unwrap();
     assert_eq!(kind_of(&store, &groups[0]), None);
+}
+
+/// It was led when the reload began, and resigned before its turn came.
+#[test]
+fn a_reload_brings_no_partition_back_that_was_resigned_meanwhile() {
+    let (disk, groups) = filled();
+    let store = open(&disk);
+    let led: Vec<_> = store.led_shards().collect();
+    store.resign(1, None).unwrap();
+    for shard in led {
+        shard.reload(0).unwrap();
+    }
+    assert_eq!((kind_of(&store, &groups[1]), kind_of(&store, &groups[0])), (Some(ErrorKind::NotLeader), None));
 }
 
 #[test]

@@ -1,0 +1,243 @@
+//! One partition of the offset store, as it must be.
+
+use std::collections::BTreeSet;
+
+use keeplog::{ErrorKind, OffsetStore, RequiredAcks};
+
+use super::{Place, State, What};
+
+/// What the store has to answer from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Served {
+    /// It is led elsewhere.
+    NotLed,
+    /// It waits for its load.
+    Waiting,
+    /// It is served.
+    #[default]
+    Yes,
+}
+
+/// When what is written is shown, and answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// It is on stable storage.
+    Synced,
+    /// It is written.
+    Written,
+    /// It is written, and answered before it is shown.
+    Queued,
+}
+
+/// A batch that was asked for since the store was opened.
+#[derive(Clone, Debug)]
+struct Batch {
+    base_offset: u64,
+    end_offset: u64,
+    what: What,
+    until: Until,
+}
+
+/// What was written, and how much of it must be there.
+#[derive(Clone, Debug, Default)]
+pub struct Partition {
+    /// What it came to when the store was opened.
+    base: State,
+    batches: Vec<Batch>,
+    /// So many batches are shown, and what that comes to.
+    shown: usize,
+    state: State,
+    /// So many are acknowledged as written: the death of the process takes none of them.
+    written: usize,
+    /// So many are acknowledged as synced: nothing takes them.
+    synced: usize,
+    /// What the store has to answer from.
+    pub served: Served,
+    /// The last leader epoch that was told.
+    pub epoch: Option<i32>,
+    /// Counts what makes a load that is under way say nothing.
+    pub life: u64,
+}
+
+impl Partition {
+    /// What is shown.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The places of what is written and not shown yet.
+    #[must_use]
+    pub fn unshown(&self) -> BTreeSet<&Place> {
+        self.batches[self.shown..].iter().flat_map(|batch| batch.what.places()).collect()
+    }
+
+    /// Whether the producer is in a transaction once all is shown.
+    #[must_use]
+    pub fn is_open(&self, producer: i64) -> bool {
+        let said = self.batches[self.shown..].iter().rev().find_map(|batch| match &batch.what {
+            What::Commits(Some(of), _) if *of == producer => Some(true),
+            What::Marker(of, _) if *of == producer => Some(false),
+            _ => None,
+        });
+        said.unwrap_or_else(|| self.state.open.contains(&producer))
+    }
+
+    /// The end of the producer's transaction, where that is written and not shown yet.
+    #[must_use]
+    pub fn unshown_end(&self, producer: i64) -> Option<usize> {
+        let is_end = |batch: &Batch| matches!(batch.what, What::Marker(of, _) if of == producer);
+        self.batches[self.shown..].iter().rposition(is_end).map(|at| self.shown + at)
+    }
+
+    /// A batch is on stable storage, with all before it, and shown.
+    pub fn settle_up_to(&mut self, number: usize) {
+        self.synced = self.synced.max(number + 1);
+        self.written = self.written.max(number + 1);
+        self.show(number + 1);
+    }
+
+    /// When a batch is shown that is asked for now.
+    #[must_use]
+    pub fn until(&self, acks: RequiredAcks) -> Until {
+        match acks {
+            RequiredAcks::Synced => Until::Synced,
+            // What waits for a sync comes first.
+            RequiredAcks::Written if !self.all_is_shown() => Until::Synced,
+            RequiredAcks::Written => Until::Written,
+            RequiredAcks::Queued => Until::Queued,
+        }
+    }
+
+    /// A batch is asked for, at the end of the log. Returns its number.
+    pub fn ask(&mut self, base_offset: u64, what: What, until: Until) -> usize {
+        // What stood there was never appended.
+        self.batches.retain(|batch| batch.end_offset <= base_offset);
+        let end_offset = base_offset + what.records();
+        self.batches.push(Batch { base_offset, end_offset, what, until });
+        self.batches.len() - 1
+    }
+
+    /// The batch that was asked for last is acknowledged.
+    pub fn acknowledge(&mut self) {
+        self.answered(self.batches.len() - 1);
+    }
+
+    /// It is led, or not any more.
+    pub fn changes_to(&mut self, served: Served) {
+        self.served = served;
+        self.life += 1;
+    }
+
+    /// It was loaded: all that the log holds is durable and shown.
+    pub fn loaded(&mut self) {
+        self.changes_to(Served::Yes);
+        self.settle();
+    }
+
+    /// Everything that was asked for is on stable storage, and shown.
+    pub fn settle(&mut self) {
+        (self.written, self.synced) = (self.batches.len(), self.batches.len());
+        self.show(self.batches.len());
+    }
+
+    /// Everything that was asked for is on stable storage.
+    pub fn settle_unshown(&mut self) {
+        (self.written, self.synced) = (self.batches.len(), self.batches.len());
+    }
+
+    /// A batch was answered as safe: it is shown, with all before it.
+    pub fn answered(&mut self, number: usize) {
+        match self.batches[number].until {
+            Until::Synced => self.settle_up_to(number),
+            Until::Written => {
+                self.written = self.written.max(number + 1);
+                self.show(number + 1);
+            }
+            Until::Queued => {}
+        }
+    }
+
+    /// Whether a batch is answered before it is shown.
+    #[must_use]
+    pub fn is_queued(&self, number: usize) -> bool {
+        self.batches[number].until == Until::Queued
+    }
+
+    /// Whether a batch must have been answered by now.
+    #[must_use]
+    pub fn is_answered(&self, number: usize) -> bool {
+        number < self.shown || self.served != Served::Yes || self.is_queued(number)
+    }
+
+    /// Whether all that was asked for is shown.
+    #[must_use]
+    pub fn all_is_shown(&self) -> bool {
+        self.shown == self.batches.len()
+    }
+
+    /// After a power failure, what was only written may be missing.
+    pub fn lose_unsynced(&mut self) {
+        self.written = self.synced;
+    }
+
+    fn show(&mut self, count: usize) {
+        for batch in self.batches.get(self.shown..count).unwrap_or_default() {
+            self.state.apply(batch.base_offset, &batch.what);
+        }
+        self.shown = self.shown.max(count);
+    }
+
+    /// The store was opened anew: what is left is durable and shown. Nothing may be missing that was acknowledged, and nothing
+    /// may be half there. The last batch of the log ends at `data_end`, the log at `end_offset`: what lies between was cleaned
+    /// away, or lost where the name of a new segment was not.
+    pub fn opened(&mut self, data_end: u64, end_offset: u64, matches: impl Fn(&State) -> bool) -> Result<(), String> {
+        let up_to = |end: u64| self.batches.iter().take_while(|batch| batch.end_offset <= end).count();
+        let (sure, most) = (up_to(data_end), up_to(end_offset));
+        if let Some(torn) = self.batches.get(most).filter(|torn| torn.base_offset < data_end) {
+            return Err(format!("the last batch ends at {data_end}, in the middle of {torn:?}"));
+        }
+        let kept = self.written.max(self.synced);
+        if most < kept {
+            return Err(format!("{:?} is missing, the log ends at {end_offset}", self.batches[most]));
+        }
+        let mut state = std::mem::take(&mut self.base);
+        let mut left = sure.max(kept);
+        self.batches[..left].iter().for_each(|batch| state.apply(batch.base_offset, &batch.what));
+        while left < most && !matches(&state) {
+            state.apply(self.batches[left].base_offset, &self.batches[left].what);
+            left += 1;
+        }
+        *self = Self { base: state.clone(), state, ..Self::default() };
+        Ok(())
+    }
+
+    /// Something failed, and somebody looks: what is answered was shown, and stays, as far as it was promised.
+    pub fn look(&mut self, matches: impl Fn(&State) -> bool) -> Result<(), String> {
+        loop {
+            if matches(&self.state) {
+                break;
+            }
+            if self.all_is_shown() {
+                return Err(format!("after a failure it answers what it should not: right is {:?}", self.state));
+            }
+            self.show(self.shown + 1);
+        }
+        // What waits for a sync is shown with all before it, once they are safe.
+        let is_safe = |batch: &Batch| batch.until != Until::Written;
+        self.synced = self.synced.max(self.batches[..self.shown].iter().rposition(is_safe).map_or(0, |at| at + 1));
+        self.written = self.written.max(self.shown);
+        Ok(())
+    }
+
+    /// Refuses an answer of the store that is not right for what is served.
+    pub fn check_refusal(&self, store: &OffsetStore, group: &str) -> Result<(), String> {
+        let kind = match self.served {
+            Served::Yes => None,
+            Served::Waiting => Some(ErrorKind::Loading),
+            Served::NotLed => Some(ErrorKind::NotLeader),
+        };
+        let told = store.fetch::<&str>(group, &[]).err().map(|error| error.kind());
+        if told == kind { Ok(()) } else { Err(format!("a fetch for {group} gives {told:?}, {kind:?} is right")) }
+    }
+}
