@@ -36,7 +36,7 @@ impl Feature for Clean {
         if log.topic_partition().topic() == CONSUMER_OFFSETS {
             log.roll()?;
         }
-        let cleaned = with_others(world, dice.roll(1 << 32), || world.offsets.store().clean(log));
+        let cleaned = with_others(world, dice.roll(1 << 32), 4, any_aside, || world.offsets.store().clean(log));
         pass_ended(world, log);
         if let Some(stop) = world.outside.take_aside() {
             return Err(stop);
@@ -45,6 +45,11 @@ impl Feature for Clean {
         world.note(|| format!("  {} of {} records stay", report.records_kept, report.records_read));
         Ok(())
     }
+}
+
+/// Anything that waits for nothing which a pass holds.
+pub(super) fn any_aside(dice: &mut Dice) -> usize {
+    any(dice, |feature| feature.goes_with_a_pass())
 }
 
 /// Tells the oracle what the pass may take away.
@@ -63,16 +68,16 @@ pub(super) fn pass_ended(world: &World, log: &Log) {
     }
 }
 
-/// Runs `work`; while it reads, others get their turn.
-pub(super) fn with_others<T>(world: &World, seed: u64, work: impl FnOnce() -> T) -> T {
+/// Runs `work`; while it reads, others get their turn, once in so many reads: those that `pick` chooses.
+pub(super) fn with_others<T>(world: &World, seed: u64, reads: u64, pick: fn(&mut Dice) -> usize, work: impl FnOnce() -> T) -> T {
     let (world, dice, left) = (world.clone(), RefCell::new(Dice::new(seed)), Rc::new(RefCell::new(ASIDE_MAX)));
     let others = move |_: &std::path::Path| {
         let mut dice = dice.borrow_mut();
-        if *left.borrow() == 0 || !dice.one_in(4) {
+        if *left.borrow() == 0 || !dice.one_in(reads) {
             return;
         }
         *left.borrow_mut() -= 1;
-        let feature = ALL[any(&mut dice, |feature| feature.goes_with_a_pass())];
+        let feature = ALL[pick(&mut dice)];
         world.note(|| "  in the middle of it:".to_owned());
         if let Err(stop) = take(feature, &mut world.clone(), &mut dice) {
             world.outside.put_aside(stop);

@@ -2,9 +2,9 @@ use std::ops::Deref;
 
 use keeplog::{Lead, PartitionState};
 
-use super::Feature;
-use super::clean::with_others;
+use super::clean::{any_aside, with_others};
 use super::offsets::check;
+use super::{Feature, named};
 use crate::dice::Dice;
 use crate::model::Served;
 use crate::world::{Stop, World};
@@ -25,6 +25,15 @@ fn any_partition(world: &World, dice: &mut Dice) -> usize {
 /// What was told must be what is right.
 fn told<T: PartialEq + std::fmt::Debug>(told: &T, right: &T) -> Result<(), Stop> {
     if told == right { Ok(()) } else { Err(Stop::Wrong(format!("{told:?} was told, {right:?} would be right"))) }
+}
+
+/// What is done in the middle of a load: most of the time what makes it say nothing.
+fn any_meanwhile(dice: &mut Dice) -> usize {
+    match dice.roll(4) {
+        0 | 1 => named("resign"),
+        2 => named("lead"),
+        _ => any_aside(dice),
+    }
 }
 
 impl Feature for Resign {
@@ -125,7 +134,7 @@ impl Feature for Load {
         told(&world.offsets.has_waiting_loads(), &waits(world))?;
         world.note(|| "load what waits".to_owned());
         let lives: Vec<_> = world.outside.models.borrow().offsets.partitions.iter().map(|partition| partition.life).collect();
-        let loaded = with_others(world, dice.roll(1 << 32), || world.offsets.load_next());
+        let loaded = with_others(world, dice.roll(1 << 32), 2, any_meanwhile, || world.offsets.load_next());
         if let Some(stop) = world.outside.take_aside() {
             return Err(stop);
         }

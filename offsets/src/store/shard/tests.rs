@@ -12,7 +12,7 @@ const KEY: OffsetKey<'static> = OffsetKey { group: "g", topic: "t", partition: 0
 
 fn shard() -> Shard {
     let log = Log::open_with(Arc::new(MemoryStorage::new()), Path::new("/__consumer_offsets-0"), LogOptions::new()).unwrap();
-    let shard = Shard::new(log);
+    let shard = Shard::new(log, Arc::default());
     shard.lead_at_open();
     shard.reload(0).unwrap();
     shard

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use keeplog::inspect::offsets::partition_for;
 use keeplog::{CONSUMER_OFFSETS, Log, OffsetStore};
 
-use super::end_of_last_batch;
+use super::read_around;
 pub use fold::check_fold;
 pub use partition::{Partition, Served, Until};
 pub use state::What;
@@ -66,7 +66,9 @@ impl OffsetsModel {
             let log = log_of(store, number).ok_or("a partition is missing")?;
             let seen = visible(store, number)?;
             let is_seen = |state: &State| Visible::from(state) == seen;
-            partition.opened(end_of_last_batch(&log), log.end_offset(), is_seen).map_err(|why| format!("offsets {number}: {why}"))?;
+            let held = read_around(&log, Log::batches_from)?;
+            let held = held.iter().map(|batch| (batch.header.base_offset, batch.header.next_offset())).collect();
+            partition.opened(&held, log.end_offset(), is_seen).map_err(|why| format!("offsets {number}: {why}"))?;
             partition.epoch = epoch;
         }
         Ok(())

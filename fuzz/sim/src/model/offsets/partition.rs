@@ -1,6 +1,6 @@
 //! One partition of the offset store, as it must be.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use keeplog::{ErrorKind, OffsetStore, RequiredAcks};
 
@@ -189,24 +189,30 @@ impl Partition {
     }
 
     /// The store was opened anew: what is left is durable and shown. Nothing may be missing that was acknowledged, and nothing
-    /// may be half there. The last batch of the log ends at `data_end`, the log at `end_offset`: what lies between was cleaned
-    /// away, or lost where the name of a new segment was not.
-    pub fn opened(&mut self, data_end: u64, end_offset: u64, matches: impl Fn(&State) -> bool) -> Result<(), String> {
-        let up_to = |end: u64| self.batches.iter().take_while(|batch| batch.end_offset <= end).count();
-        let (sure, most) = (up_to(data_end), up_to(end_offset));
-        if let Some(torn) = self.batches.get(most).filter(|torn| torn.base_offset < data_end) {
-            return Err(format!("the last batch ends at {data_end}, in the middle of {torn:?}"));
+    /// may be half there. The log holds batches `held`, by their first offset and the one behind their last, and ends at
+    /// `end_offset`.
+    pub fn opened(&mut self, held: &BTreeMap<u64, u64>, end_offset: u64, matches: impl Fn(&State) -> bool) -> Result<(), String> {
+        let is_held = |batch: &Batch| held.get(&batch.base_offset) == Some(&batch.end_offset);
+        let torn =
+            |batch: &&Batch| !is_held(batch) && held.range(..batch.end_offset).next_back().is_some_and(|(_, end)| *end > batch.base_offset);
+        if let Some(torn) = self.batches.iter().find(torn) {
+            return Err(format!("only a part is left of {torn:?}"));
         }
         let kept = self.written.max(self.synced);
-        if most < kept {
-            return Err(format!("{:?} is missing, the log ends at {end_offset}", self.batches[most]));
+        if let Some(lost) = self.batches[..kept].iter().find(|batch| batch.end_offset > end_offset) {
+            return Err(format!("{lost:?} is missing, the log ends at {end_offset}"));
         }
-        let mut state = std::mem::take(&mut self.base);
-        let mut left = sure.max(kept);
-        self.batches[..left].iter().for_each(|batch| state.apply(batch.base_offset, &batch.what));
-        while left < most && !matches(&state) {
-            state.apply(self.batches[left].base_offset, &self.batches[left].what);
-            left += 1;
+        let fold = |is_left: &dyn Fn(usize, &Batch) -> bool| {
+            let mut state = self.base.clone();
+            let left = self.batches.iter().enumerate().filter(|(number, batch)| is_left(*number, batch));
+            left.for_each(|(_, batch)| state.apply(batch.base_offset, &batch.what));
+            state
+        };
+        // What lay in a segment that was closed, but not synced, goes by itself. Of what was acknowledged, and of what was synced
+        // by a pass, some may be cleaned away.
+        let mut state = fold(&|number, batch| number < kept || is_held(batch));
+        if !matches(&state) {
+            state = fold(&|_, batch| batch.end_offset <= end_offset);
         }
         *self = Self { base: state.clone(), state, ..Self::default() };
         Ok(())
