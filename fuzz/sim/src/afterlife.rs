@@ -20,6 +20,7 @@ pub(crate) fn afterlife(world: World) -> Result<(), String> {
     })?;
     world.clone().close().map_err(|e| format!("later: closing: {e:?}"))?;
     world.closed().map_err(|why| format!("later: closing: {why}"))?;
+    drop(world);
     let world = World::open(&disk, &outside).map_err(|e| format!("later: opening: {e:?}"))?;
     world.opened().map_err(|why| format!("later: {why}"))?;
     world.check().map_err(|why| format!("later: {why}"))
