@@ -24,7 +24,10 @@ fn save(log: &Log, replay: &mut Replay, mut between: impl FnMut(&mut Replay)) {
     encoder.finish(writer, log.fingerprint(log.end_offset()).unwrap()).unwrap();
 }
 
-fn groups(replay: &Replay) -> Vec<(String, Vec<(u64, Vec<u8>, Vec<u8>)>)> {
+/// Offset, key and value.
+type StoredGroup = (u64, Vec<u8>, Vec<u8>);
+
+fn groups(replay: &Replay) -> Vec<(String, Vec<StoredGroup>)> {
     let records = |name: &str| replay.groups().records_of(name).map(|(offset, key, value)| (offset, key, value.to_vec())).collect();
     let mut all: Vec<_> = replay.groups().names().map(|name| (name.to_owned(), records(name))).collect();
     all.sort_unstable();

@@ -14,7 +14,7 @@ fn shard() -> Shard {
     let log = Log::open_with(Arc::new(MemoryStorage::new()), Path::new("/__consumer_offsets-0"), LogOptions::new()).unwrap();
     let shard = Shard::new(log, Arc::default());
     shard.lead_at_open();
-    shard.reload(0).unwrap();
+    shard.reload(0, true).unwrap();
     shard
 }
 
@@ -73,7 +73,7 @@ fn a_reload_shows_what_waits_and_nothing_of_it_is_shown_again() {
     let first = shard.append(&mut order, None, commit(5), None).unwrap();
     shard.append(&mut order, None, tombstone(), None).unwrap();
     drop(order);
-    assert_eq!(shard.reload(0).unwrap().tombstones, 1);
+    assert_eq!(shard.reload(0, true).unwrap().tombstones, 1);
     shard.finish(Until::Synced(None), first).unwrap();
     assert_eq!(shown(&shard), None);
 }
@@ -85,5 +85,5 @@ fn records_below_the_start_of_the_log_do_not_count() {
     shard.append(&mut order, None, [commit(5), tombstone()].concat(), None).unwrap();
     drop(order);
     shard.log().advance_start(1).unwrap();
-    assert_eq!(shard.reload(0).unwrap().records, 1);
+    assert_eq!(shard.reload(0, true).unwrap().records, 1);
 }

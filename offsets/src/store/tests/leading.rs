@@ -118,7 +118,7 @@ fn a_reload_brings_no_partition_back_that_was_resigned_meanwhile() {
     let led: Vec<_> = store.led_shards().collect();
     store.resign(1, None).unwrap();
     for shard in led {
-        shard.reload(0).unwrap();
+        shard.reload(0, true).unwrap();
     }
     assert_eq!((kind_of(&store, &groups[1]), kind_of(&store, &groups[0])), (Some(ErrorKind::NotLeader), None));
 }
