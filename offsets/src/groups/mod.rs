@@ -57,6 +57,9 @@ struct Stored {
 /// What the bookkeeping of one record in a tree takes, about.
 const RECORD_BYTES: usize = size_of::<Part>() + size_of::<Stored>();
 
+/// A table that has room for this many times its groups is made smaller.
+const SPARSE: usize = 8;
+
 impl Groups {
     /// Of an empty log.
     #[must_use]
@@ -115,6 +118,10 @@ impl Groups {
         if group.is_empty() {
             self.groups.remove(key.group);
             self.held_bytes -= key.group.len();
+            // What a wave of short-lived groups took is given back, a constant amount of work for each that goes.
+            if self.groups.len() < self.groups.capacity() / SPARSE {
+                self.groups.shrink_to(self.groups.len() * 2);
+            }
         }
     }
 

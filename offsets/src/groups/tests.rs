@@ -264,6 +264,22 @@ fn tombstones_take_members_before_their_group() {
 }
 
 #[test]
+fn memory_follows_the_groups_that_are_left() {
+    let mut groups = Groups::new();
+    let name = |i: u64| format!("console-consumer-{i}");
+    for i in 0..10_000 {
+        groups.record(i, &key(2, &name(i), &[]), Some(&classic("consumer", &[]))).unwrap();
+    }
+    let full = groups.memory_bytes();
+    assert!(full > 10_000 * 60, "{full}");
+    for i in 0..9_900 {
+        groups.record(10_000 + i, &key(2, &name(i), &[]), None).unwrap();
+    }
+    assert_eq!((groups.len(), groups.contains(&name(9_950))), (100, true));
+    assert!(groups.memory_bytes() < full / 10, "{} of {full}", groups.memory_bytes());
+}
+
+#[test]
 fn the_groups_that_a_broker_left_behind() {
     let mut all = BTreeMap::new();
     for log in 0..4 {
