@@ -96,12 +96,12 @@ impl fmt::Display for Failure {
     }
 }
 
-/// `text` and the texts of all causes on one line, safe to print; a cause that only repeats the end of what is there is left out.
+/// `text` and the texts of all causes on one line, safe to print; a cause that only repeats what is there is left out.
 pub(crate) fn chain(text: &str, mut cause: Option<&dyn StdError>) -> String {
     let mut all = output::name(text);
     while let Some(e) = cause {
         let next = output::name(&e.to_string());
-        if !all.ends_with(&next) {
+        if !all.contains(&next) {
             all.push_str(": ");
             all.push_str(&next);
         }

@@ -200,7 +200,7 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.0} %", part as f64 * 100.0 / whole as f64) }
 }
 
-/// `0.42 s`, `3 min 05 s`.
+/// `0.42 s`, `3 min 05 s`, `5 h 07 min`, `417 days`.
 pub(crate) fn seconds(value: f64) -> String {
     if value < 1.0 {
         format!("{:.0} ms", value * 1000.0)
@@ -209,7 +209,12 @@ pub(crate) fn seconds(value: f64) -> String {
     } else if value < 120.0 {
         format!("{value:.0} s")
     } else {
-        format!("{} min {:02.0} s", (value / 60.0).floor(), (value % 60.0).floor())
+        let (minutes, hours) = ((value / 60.0).floor(), (value / 3600.0).floor());
+        match hours {
+            ..2.0 => format!("{minutes} min {:02.0} s", (value % 60.0).floor()),
+            2.0..48.0 => format!("{hours} h {:02.0} min", minutes % 60.0),
+            _ => format!("{} days", (hours / 24.0).floor()),
+        }
     }
 }
 
@@ -308,6 +313,7 @@ mod tests {
         assert_eq!(counted(1, "batch", "batches"), "1 batch");
         assert_eq!([percent(1, 3), percent(0, 0)], ["33 %", "-"]);
         assert_eq!([0.0421, 3.0, 42.42, 185.7].map(seconds), ["42 ms", "3.00 s", "42 s", "3 min 05 s"]);
+        assert_eq!([7199.0, 18_450.0, 36_054_013.0].map(seconds), ["119 min 59 s", "5 h 07 min", "417 days"]);
     }
 
     #[test]
