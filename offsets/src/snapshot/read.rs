@@ -126,17 +126,18 @@ fn read_contents(file: &dyn File, header: &[u8; HEADER_BYTES], bytes: u64) -> Re
     if position.checked_add(len.into()) != Some(bytes) || position < HEADER_BYTES as u64 {
         return Err(cut);
     }
-    read_checked(file, position, len, crc, "contents")
+    let mut contents = vec![0; len as usize];
+    read_exact_at(file, &mut contents, position)?;
+    if crc32c(&contents) == crc { Ok(contents) } else { Err(Unusable::Checksum("contents")) }
 }
 
-/// Bytes that lie within the file.
-fn read_checked(file: &dyn File, position: u64, len: u32, crc: u32, what: &'static str) -> Result<Vec<u8>, Unusable> {
-    let mut bytes = vec![0; len as usize];
-    read_exact_at(file, &mut bytes, position)?;
-    if crc32c(&bytes) != crc {
-        return Err(Unusable::Checksum(what));
+impl Section {
+    /// Reads it: it lies within the file.
+    fn read(&self, file: &dyn File, bytes: &mut Vec<u8>) -> Result<(), Unusable> {
+        bytes.resize(self.len as usize, 0);
+        read_exact_at(file, bytes, self.position)?;
+        if crc32c(bytes) == self.crc { Ok(()) } else { Err(Unusable::Checksum("sections")) }
     }
-    Ok(bytes)
 }
 
 impl Contents {
@@ -199,6 +200,7 @@ struct State {
 impl Crew<'_> {
     fn work(&self) {
         let _fails = FailsOnPanic(self);
+        let mut bytes = Vec::new();
         loop {
             let number = {
                 let mut state = self.state();
@@ -208,8 +210,8 @@ impl Crew<'_> {
                 state.next += 1;
                 state.next - 1
             };
-            let Section { kind, position, len, crc } = self.sections[number];
-            let read = read_checked(self.file, position, len, crc, "sections");
+            let section = self.sections[number];
+            let read = section.read(self.file, &mut bytes);
             let mut state = self.state();
             while state.failure.is_none() && state.turn != number {
                 state = self.advanced.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -217,12 +219,12 @@ impl Crew<'_> {
             if state.failure.is_some() {
                 return;
             }
-            let taken = read.and_then(|bytes| state.build.section(kind, Bytes(&bytes)).ok_or(Unusable::Content("sections")));
+            let taken = read.and_then(|()| state.build.section(section.kind, Bytes(&bytes)).ok_or(Unusable::Content("sections")));
             state.turn += 1;
             state.failure = taken.err();
             drop(state);
             self.advanced.notify_all();
-            (self.progress)(len.into());
+            (self.progress)(section.len.into());
         }
     }
 
