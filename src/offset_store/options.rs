@@ -13,7 +13,7 @@ pub(super) const NUM_PARTITIONS: u32 = 4;
 /// A broker makes segments of 100 MiB. Smaller ones are cleaned sooner and leave less to load.
 const SEGMENT_BYTES: u32 = 10 << 20;
 /// `min.cleanable.dirty.ratio` by default.
-const DIRTY_RATIO: f64 = 0.3;
+const DIRTY_RATIO: f64 = 0.2;
 
 /// Settings of an [`OffsetStore`](super::OffsetStore). Methods set one value each and return the options.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +22,7 @@ pub struct OffsetOptions {
     /// `offsets.topic.num.partitions`: partitions of a new store; default 4. An existing store keeps its number, since
     /// another one would look for every group in the wrong place; asking for another one is an error.
     pub offsets_topic_num_partitions: Option<u32>,
-    /// Settings of the logs: by default `offsets.topic.segment.bytes` is 10 MiB, and `min.cleanable.dirty.ratio` 0.3, so that
+    /// Settings of the logs: by default `offsets.topic.segment.bytes` is 10 MiB, and `min.cleanable.dirty.ratio` 0.2, so that
     /// the files, a pass's outputs among them, stay within three times what is live.
     pub log: LogOptions,
     /// How commits are made.
