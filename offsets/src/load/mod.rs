@@ -11,7 +11,7 @@
 //! names   as numbers, new ones one thread at a time   parse
 //! turn    one piece after the other                   fold
 //! ```
-//! What comes of it is what [`Replay`] makes of the log in its order ([`plain`]). That is also what says what is wrong with
+//! What comes of it is what [`Replay`] makes of the log in its order (`plain`). That is also what says what is wrong with
 //! a log, once anything is.
 
 mod fold;
