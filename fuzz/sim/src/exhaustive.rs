@@ -51,7 +51,9 @@ pub static SCRIPTS: &[Script] = &[
     },
     Script { name: "aborted", steps: &[("commit", 13), ("commit in transaction", 12), ("end transaction", 14), ("reload", 0)] },
     Script { name: "expire", steps: &[("commit", 13), ("commit", 53), ("commit later", 26), ("expire", 0), ("flush", 0), ("clean", 2)] },
-    Script { name: "lead", steps: &[("commit", 13), ("commit later", 56), ("resign", 0), ("lead", 2), ("load", 0), ("commit", 29)] },
+    Script { name: "lead", steps: &[("commit", 13), ("commit later", 56), ("resign", 0), ("lead", 1), ("load", 0), ("commit", 29)] },
+    // It is resigned in the middle of its load.
+    Script { name: "lead twice", steps: &[("commit", 13), ("resign", 0), ("lead", 1), ("load", 3), ("lead", 2), ("load", 0)] },
     Script { name: "delete topic", steps: &[("commit", 13), ("commit", 18), ("commit later", 56), ("delete topic", 1), ("reload", 0)] },
     Script { name: "delete group", steps: &[("commit", 1), ("delete group", 1), ("reload", 0), ("housekeep", 0)] },
 ];

@@ -42,7 +42,7 @@ impl Feature for Resign {
     }
 
     fn weight(&self) -> u64 {
-        2
+        3
     }
 
     fn goes_with_a_pass(&self) -> bool {
@@ -76,7 +76,7 @@ impl Feature for LeadPartition {
     }
 
     fn weight(&self) -> u64 {
-        3
+        4
     }
 
     fn goes_with_a_pass(&self) -> bool {
@@ -92,7 +92,7 @@ impl Feature for LeadPartition {
             Served::NotLed => Lead::Loads,
             Served::Waiting | Served::Yes => Lead::Led,
         };
-        let at_once = dice.one_in(2);
+        let at_once = dice.one_in(3);
         world.note(|| format!("lead partition {number} as of {epoch}: {right:?}{}", if at_once { " at once" } else { "" }));
         world.partition(number, |partition| {
             partition.epoch = Some(epoch);
@@ -126,7 +126,7 @@ impl Feature for Load {
     }
 
     fn weight(&self) -> u64 {
-        3
+        5
     }
 
     fn step(&self, world: &mut World, dice: &mut Dice) -> Result<(), Stop> {
