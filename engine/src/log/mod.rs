@@ -31,6 +31,7 @@ use crate::checkpoint::LeaderEpochs;
 use crate::config::LogOptions;
 use crate::data_dir::{DataDir, Lease};
 use crate::names::{FileKind, FileState, TopicPartition};
+use crate::planted::{Defect, is_planted};
 use crate::producers::{ActiveProducer, ProducerStates};
 use crate::record::BatchWriter;
 use crate::recovery::{self, RecoveryReport};
@@ -477,6 +478,7 @@ fn lower_checkpoints(data_dir: &DataDir, topic_partition: &TopicPartition, opene
     }
     let point_is_ahead = data_dir.recovery_point(topic_partition) > end;
     let cleaner_is_ahead = data_dir.cleaner_offset(topic_partition).is_some_and(|offset| offset > end);
+    let cleaner_is_ahead = cleaner_is_ahead && !is_planted(Defect::KeepCleanerOffsetOnTruncate);
     if point_is_ahead {
         data_dir.set_recovery_point(topic_partition, end);
     }
