@@ -266,7 +266,7 @@ pub(crate) struct Soak {
     pub(crate) segment_mib: u32,
     /// `min.cleanable.dirty.ratio`. A pass writes what is live beside what is there, so with a half the disk holds three times
     /// the live data while it does.
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value_t = 0.2)]
     pub(crate) dirty_ratio: f64,
     /// `log.cleaner.threads`.
     #[arg(long, default_value_t = 1)]
