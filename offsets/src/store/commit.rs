@@ -67,20 +67,23 @@ impl OffsetStore {
         let pending = pending.driven_by(Arc::clone(shard) as _);
         let mut order = shard.order();
         let until = options.until(&order);
-        let appended = shard.replay(|_| ()).and_then(|()| shard.append(&mut order, None, records, Some(promise)));
+        // Answers keep their order: one that needs no wait comes behind those that do.
+        let is_answered_at_once = until == Until::Queued && !order.owes();
+        let promise = (!is_answered_at_once).then_some(promise);
+        let appended = shard.replay(|_| ()).and_then(|()| shard.append(&mut order, None, records, promise));
         drop(order);
         match appended {
             Err(error) => return Pending::ready(Err(error)),
-            // The answer of a sync comes from whoever makes it.
-            Ok(_) if matches!(until, Until::Synced(_)) => self.inner.bell.ring(),
-            Ok(last_offset) => {
+            Ok(last_offset) if until == Until::Written => {
                 if let Err(error) = self.finish(shard, until, last_offset) {
                     return Pending::ready(Err(error));
                 }
-                if until == Until::Queued {
-                    return Pending::ready(refused);
-                }
             }
+            // The answer of a sync comes from whoever makes it.
+            Ok(_) => self.inner.bell.ring(),
+        }
+        if is_answered_at_once {
+            return Pending::ready(refused);
         }
         if refused.is_ok() {
             return pending;

@@ -144,8 +144,11 @@ impl Shard {
         order.leading.life += 1;
         let progress = LoadProgress::of(self.log(), order.leading.life);
         // What is shown must be durable, and all that the log holds is about to be shown.
-        self.log().sync()?;
-        let loaded = self.load_log(&progress, Some(all_bytes), restores);
+        let loaded = match self.log().sync() {
+            // What is served is as true as it was.
+            Err(error) if matches!(&*self.served(), Served::Loaded(_)) => return Err(error),
+            synced => synced.and_then(|()| self.load_log(&progress, Some(all_bytes), restores)),
+        };
         let report = self.take_over(loaded)?;
         self.answer_all(&mut order);
         drop(order);

@@ -251,6 +251,11 @@ impl Order {
         !self.unshown.is_empty()
     }
 
+    /// Whether somebody waits for an answer.
+    pub(super) fn owes(&self) -> bool {
+        self.unshown.iter().any(|unshown| unshown.promise.is_some())
+    }
+
     /// The keys of what waits to be shown.
     pub(super) fn unshown_keys(&self) -> BTreeSet<&[u8]> {
         let records = self.unshown.iter().filter_map(|unshown| match &unshown.what {

@@ -216,6 +216,20 @@ fn another_mode_waits_for_what_was_begun_in_the_one_before() {
 }
 
 #[test]
+fn an_answer_that_needs_no_wait_comes_behind_those_that_do() {
+    let (storage, _, store) = gated(CommitOptions::new());
+    storage.set(Syncs::Wait);
+    let synced = store.commit_async("g", &[("t", 0, at(2))]);
+    store.set_options(acks(RequiredAcks::Queued)).unwrap();
+    let queued = store.commit_async("g", &[("t", 0, at(3))]);
+    assert!(!synced.is_answered() && !queued.is_answered());
+    storage.set(Syncs::Pass);
+    store.flush().unwrap();
+    assert!(synced.is_answered() && queued.is_answered());
+    assert!(store.commit_async("g", &[("t", 0, at(4))]).is_answered());
+}
+
+#[test]
 fn settings_change_while_the_store_is_open_and_bad_ones_change_nothing() {
     let store = open(&disk());
     store.set_options(CommitOptions::new().offset_metadata_max_bytes(3)).unwrap();

@@ -152,3 +152,16 @@ fn a_failed_load_says_why_and_is_tried_again_with_a_newer_epoch() {
     assert_eq!(store.lead(0, 2).unwrap(), Lead::Loads);
     assert_eq!(store.load_next().unwrap().1.unwrap_err().kind(), ErrorKind::Corrupt);
 }
+
+#[test]
+fn a_reload_that_cannot_sync_ends_a_load_that_nobody_goes_on_with() {
+    let storage = Arc::new(GatedStorage::new(disk()));
+    let logs = logs(Arc::clone(&storage) as Arc<dyn Storage>, Path::new(DATA), 1, &LogOptions::new());
+    logs[0].append(&[Record::new("k", "v")], Durability::Synced).unwrap();
+    logs[0].append(&[Record::new("k", "v")], Durability::Buffered).unwrap();
+    let store = OffsetStore::open_unled(logs, CommitOptions::new()).unwrap();
+    store.lead(0, 1).unwrap();
+    storage.set(Syncs::Fail);
+    assert_eq!(store.reload().unwrap_err().kind(), ErrorKind::Io);
+    assert!(matches!(store.partition_state(0).unwrap(), PartitionState::Failed { .. }));
+}
