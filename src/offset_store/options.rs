@@ -23,7 +23,7 @@ pub struct OffsetOptions {
     /// another one would look for every group in the wrong place; asking for another one is an error.
     pub offsets_topic_num_partitions: Option<u32>,
     /// Settings of the logs: by default `offsets.topic.segment.bytes` is 10 MiB, and `min.cleanable.dirty.ratio` 0.2, so that
-    /// the files, a pass's outputs among them, stay within three times what is live.
+    /// the files stay at about three times what is live, also while commits come at full speed.
     pub log: LogOptions,
     /// How commits are made.
     pub commit: CommitOptions,

@@ -20,6 +20,9 @@ use super::progress::PassProgress;
 /// How often the checkpoint of the cleaner is saved while one pass follows the other: it names every log there is.
 const CLEANED_SAVE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How often a thread at rest looks whether a log has changed.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
 /// What the background cleaner has done and is doing.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -99,10 +102,11 @@ impl Alarm {
         self.changed.notify_one();
     }
 
-    fn wait(&self, at_most: Duration) {
+    /// Returns whether it was set.
+    fn wait(&self, at_most: Duration) -> bool {
         let waited = self.changed.wait_timeout_while(self.is_set(), at_most, |is_set| !*is_set);
         let (mut is_set, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        *is_set = false;
+        std::mem::replace(&mut is_set, false)
     }
 
     fn is_set(&self) -> MutexGuard<'_, bool> {
@@ -187,7 +191,7 @@ impl Worker {
     fn run(&self) {
         let ended = catch_unwind(AssertUnwindSafe(|| {
             while let Some(wait) = self.inner.upgrade().and_then(|inner| self.shared.round(&inner)) {
-                self.shared.alarm.wait(wait);
+                self.rest(wait);
             }
         }));
         if let Err(panic) = ended {
@@ -195,6 +199,21 @@ impl Worker {
             let what = what.unwrap_or_else(|| "a panic".into());
             tracing::error!(%what, "the cleaner thread died; nothing is cleaned until the store is opened again");
             self.shared.status().dead = Some(what);
+        }
+    }
+}
+
+impl Worker {
+    /// Until the next round is due, a log has changed, or somebody wakes the thread. A log that is written to at full speed
+    /// would grow to many times what is live in it by the next round.
+    fn rest(&self, wait: Duration) {
+        let mut left = wait;
+        while !left.is_zero() {
+            let slice = left.min(LOOK_INTERVAL);
+            if self.shared.alarm.wait(slice) || self.inner.upgrade().is_none_or(|inner| inner.data_dir.has_changed()) {
+                return;
+            }
+            left -= slice;
         }
     }
 }
@@ -286,7 +305,8 @@ impl Shared {
             Err(error) if matches!(error.kind(), ErrorKind::Closed | ErrorKind::Poisoned | ErrorKind::Corrupt) => {}
             Err(error) => {
                 tracing::error!(%error, log = %name, "old segments could not be removed, or the active one not be closed; it is tried again");
-                inner.data_dir.note_change(name);
+                let backoff_ms = i64::try_from(inner.options().log_cleaner_backoff_ms).unwrap_or(i64::MAX);
+                self.due.set_upkeep(log, Some(log.storage().now_ms().saturating_add(backoff_ms)));
             }
         }
     }

@@ -19,6 +19,12 @@ impl DataDir {
         std::mem::take(&mut *self.changed())
     }
 
+    /// Whether there is any such partition.
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        !self.changed().is_empty()
+    }
+
     fn changed(&self) -> MutexGuard<'_, BTreeSet<TopicPartition>> {
         self.changed.lock().unwrap_or_else(PoisonError::into_inner) // names, whole at any time
     }
