@@ -55,11 +55,14 @@ fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 }
 
 /// The arguments as one line. Where programs and temporary files lie is nobody's concern: of this program and of absolute
-/// paths only the name is kept.
+/// paths, also behind a `NAME=`, only the name is kept.
 fn command(args: impl Iterator<Item = String>) -> String {
-    let words = args.enumerate().map(|(at, word)| match word.rsplit_once('/') {
-        Some((_, name)) if at == 0 || word.starts_with('/') => name.to_owned(),
-        _ => word,
+    let words = args.enumerate().map(|(at, word)| {
+        let (given, path) = word.split_at(word.find("=/").map_or(0, |equals| equals + 1));
+        match path.rsplit_once('/') {
+            Some((_, name)) if at == 0 || path.starts_with('/') => format!("{given}{name}"),
+            _ => word,
+        }
     });
     words.collect::<Vec<_>>().join(" ")
 }
@@ -102,6 +105,8 @@ mod tests {
     fn a_command_names_no_place() {
         let words = ["some/where/keeplog-benches", "report", "--beside", "interop/yardstick", "--dir", "/fast/disk"];
         assert_eq!(command(words.into_iter().map(str::to_owned)), "keeplog-benches report --beside interop/yardstick --dir disk");
+        let words = ["keeplog-benches", "--peer", "a=/some/where/a", "--peer", "b=beside/b", "--dir=/fast/disk"];
+        assert_eq!(command(words.into_iter().map(str::to_owned)), "keeplog-benches --peer a=a --peer b=beside/b --dir=disk");
     }
 
     #[test]

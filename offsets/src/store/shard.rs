@@ -39,6 +39,8 @@ pub(super) struct Shard {
 #[derive(Default)]
 pub(super) struct Order {
     unshown: VecDeque<Unshown>,
+    /// The last write that somebody waits for, or waited: its last offset.
+    last_owed: Option<u64>,
     /// The last offset that was shown without a sync, which is still to come.
     unsynced: Option<u64>,
     pub(super) leading: Leading,
@@ -102,6 +104,9 @@ impl Shard {
         };
         let origin = producer.map_or(Origin::Plain, |producer| Origin::Transaction { producer_id: producer.id });
         let (base_offset, last_offset) = (placed.base_offset, placed.last_offset);
+        if promise.is_some() {
+            order.last_owed = Some(last_offset);
+        }
         order.unshown.push_back(Unshown { base_offset, last_offset, what: Written::Records(origin, records), promise });
         Ok(last_offset)
     }
@@ -253,7 +258,7 @@ impl Order {
 
     /// Whether somebody waits for an answer.
     pub(super) fn owes(&self) -> bool {
-        self.unshown.iter().any(|unshown| unshown.promise.is_some())
+        self.unshown.front().is_some_and(|first| self.last_owed.is_some_and(|owed| owed >= first.last_offset))
     }
 
     /// The keys of what waits to be shown.
