@@ -20,6 +20,9 @@ use super::progress::PassProgress;
 /// How often the checkpoint of the cleaner is saved while one pass follows the other: it names every log there is.
 const CLEANED_SAVE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long a thread with nothing to clean rests at least, whatever the settings say: it must not take a core for itself.
+const REST_MIN: Duration = Duration::from_millis(1);
+
 /// How often a thread at rest looks whether a log has changed.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -208,12 +211,13 @@ impl Worker {
     /// would grow to many times what is live in it by the next round.
     fn rest(&self, wait: Duration) {
         let mut left = wait;
-        while !left.is_zero() {
+        loop {
             let slice = left.min(LOOK_INTERVAL);
-            if self.shared.alarm.wait(slice) || self.inner.upgrade().is_none_or(|inner| inner.data_dir.has_changed()) {
+            let is_woken = self.shared.alarm.wait(slice) || self.inner.upgrade().is_none_or(|inner| inner.data_dir.has_changed());
+            left -= slice;
+            if is_woken || left.is_zero() {
                 return;
             }
-            left -= slice;
         }
     }
 }
@@ -237,7 +241,7 @@ impl Shared {
             self.keep_up(inner, &log);
         }
         self.save(inner, cleaned, Duration::from_millis(interval_ms));
-        Some(if cleaned { Duration::ZERO } else { Duration::from_millis(backoff_ms.min(interval_ms)) })
+        Some(if cleaned { Duration::ZERO } else { Duration::from_millis(backoff_ms.min(interval_ms)).max(REST_MIN) })
     }
 
     /// Cleans the log that needs it most; whether there was one and its pass did not fail.

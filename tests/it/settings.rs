@@ -71,6 +71,12 @@ fn log_cleaner_backoff_ms() {
 }
 
 #[test]
+fn a_backoff_of_nothing_takes_no_core_for_itself() {
+    let store = open_on(Arc::new(MemoryStorage::new()), StoreOptions::new().background_thread(false).log_cleaner_backoff_ms(0));
+    assert!(store.housekeep() >= Duration::from_millis(1), "nothing is to be cleaned");
+}
+
+#[test]
 fn b08_log_cleaner_dedupe_buffer_size() {
     let store = open(&disk());
     let log = store.log("t", 0).unwrap();
