@@ -193,6 +193,9 @@ pub(crate) struct Commits {
     /// redb=benches/stores/target/release/redb.
     #[arg(long, value_name = "NAME=PROGRAM", value_parser = peer)]
     pub(crate) peer: Vec<Peer>,
+    /// Only the lines with this in their names.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) only: String,
     #[command(flatten)]
     pub(crate) publish: Publish,
 }

@@ -105,6 +105,7 @@ fn lines(args: &Commits) -> Vec<Line> {
     }
     lines.push(line(&format!("fetch, {BATCH} places at a time, places"), 1, move |dir| fetches(dir, 10_000, time, BATCH, false)));
     lines.push(line("fetch, one place, beside commits at full rate", 1, move |dir| fetches(dir, 10_000, time, 1, true)));
+    lines.retain(|line| line.name.contains(&args.only));
     lines
 }
 

@@ -91,6 +91,28 @@ impl Blocks {
         self.find_by(hash, place).unwrap_or_else(|| self.make(hash, place))
     }
 
+    /// The block that is most likely the one at `place`, if there is one; its header is not looked at.
+    #[inline]
+    pub(super) fn guess(&self, place: Place) -> u32 {
+        self.table.find(self.hash(place), |_| true).copied().unwrap_or(NONE)
+    }
+
+    /// Whether a block is the one at `place`.
+    #[inline]
+    pub(super) fn is_at(&self, id: u32, place: Place) -> bool {
+        id != NONE && self.headers.get(id).place() == place
+    }
+
+    /// Looks at where the entry of a partition would be put, so that it is at hand; not at one that is there already.
+    #[inline]
+    pub(super) fn look(&self, id: u32, bit: u32) -> u64 {
+        let block = self.headers.get(id);
+        let is_empty = bit < block.dense_len() && !block.has(bit);
+        // No branch: which it is nobody can foresee.
+        let at = if is_empty { block.start + bit } else { 0 };
+        self.runs.look(at)
+    }
+
     fn make(&mut self, hash: u64, place: Place) -> u32 {
         if self.table.len() == self.table.capacity() {
             self.rebuild_table(self.table.len() + 1);

@@ -2,7 +2,7 @@
 
 use super::block::{Block, NONE, Shape};
 use super::blocks::{Blocks, bits};
-use super::runs::Runs;
+use super::runs::{Runs, run_of};
 
 /// Below this it is not worth a look.
 const ENTRIES_MIN: usize = 1 << 10;
@@ -73,20 +73,19 @@ impl Blocks {
         for (id, block) in (0_u32..).zip(self.headers.iter()).filter(|(_, block)| block.shape().len() > 0) {
             by_piece[Runs::piece_of(block.start)].push(id);
         }
-        let mut old = std::mem::take(&mut self.runs);
-        for (piece, ids) in by_piece.into_iter().enumerate() {
+        let old = std::mem::take(&mut self.runs);
+        for (piece, ids) in old.into_pieces().zip(by_piece) {
             for id in ids {
                 let block = *self.headers.get(id);
                 let shape = fitting(&block);
                 let mut closed = block;
                 let start = self.runs.take(shape.len());
                 closed.set_array(start, shape);
-                let from = old.run(block.start, block.shape().len());
+                let from = run_of(&piece, block.start, block.shape().len());
                 let to = self.runs.run_mut(start, shape.len());
                 bits(block.present).for_each(|bit| to[closed.index(bit)] = from[block.index(bit)]);
                 *self.headers.get_mut(id) = closed;
             }
-            old.drop_piece(piece);
         }
     }
 }

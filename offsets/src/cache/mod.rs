@@ -12,7 +12,9 @@ mod block;
 mod blocks;
 mod compact;
 mod entry;
+mod lookups;
 mod names;
+mod piece;
 mod raw;
 mod runs;
 
@@ -23,6 +25,7 @@ pub(crate) use blocks::Blocks;
 use blocks::Unnamed;
 pub(crate) use entry::TopicId;
 use entry::Values;
+pub(crate) use lookups::Lookups;
 pub(crate) use names::{NameId, Names, is_same};
 pub(crate) use raw::{Incoming, METADATA_MAX, RawBlock, RawEntry, Rebuild, SPANS, Texts, odd_words};
 

@@ -16,9 +16,37 @@ const NAME_OVERHEAD_BYTES: usize = 24;
 pub(crate) struct Names {
     names: Vec<Arc<str>>,
     free: Vec<NameId>,
-    by_name: HashTable<NameId>,
+    by_name: HashTable<Named>,
     hasher: DefaultHashBuilder,
     text_bytes: usize,
+}
+
+/// A name in the table.
+struct Named {
+    ends: Ends,
+    id: NameId,
+}
+
+/// Length and both ends of a name: of one that is not longer than [`Ends::WHOLE_MAX`], all of it. So a look-up of most names
+/// stays in the table.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Ends {
+    head: u64,
+    tail: u64,
+    len: u32,
+}
+
+impl Ends {
+    const WHOLE_MAX: u32 = 16;
+
+    #[inline(always)]
+    pub(crate) fn of(name: &[u8]) -> Self {
+        let (head, tail) = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
+            (Some(head), Some(tail)) => (u64::from_le_bytes(*head), u64::from_le_bytes(*tail)),
+            _ => (name.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)), 0),
+        };
+        Self { head, tail, len: u32::try_from(name.len()).unwrap_or(u32::MAX) }
+    }
 }
 
 impl Names {
@@ -29,7 +57,7 @@ impl Names {
 
     /// The names in use, with their numbers, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (NameId, &Arc<str>)> {
-        self.by_name.iter().map(|&id| (id, &self.names[id as usize]))
+        self.by_name.iter().map(|named| (named.id, &self.names[named.id as usize]))
     }
 
     /// The name of a number in use.
@@ -38,21 +66,29 @@ impl Names {
         &self.names[id as usize]
     }
 
+    #[inline]
+    fn hash(&self, ends: &Ends, name: &[u8]) -> u64 {
+        hash(&self.hasher, ends, name)
+    }
+
     /// The number of `name`, UTF-8 or not.
     #[inline]
     pub(crate) fn find(&self, name: &[u8]) -> Option<NameId> {
-        self.find_by(self.hasher.hash_one(name), name)
+        let ends = Ends::of(name);
+        self.find_by(self.hash(&ends, name), &ends, name)
     }
 
     #[inline]
-    fn find_by(&self, hash: u64, name: &[u8]) -> Option<NameId> {
-        self.by_name.find(hash, |&id| is_same(self.names[id as usize].as_bytes(), name)).copied()
+    fn find_by(&self, hash: u64, ends: &Ends, name: &[u8]) -> Option<NameId> {
+        let is_it = |named: &Named| named.ends == *ends && (ends.len <= Ends::WHOLE_MAX || self.name(named.id).as_bytes() == name);
+        self.by_name.find(hash, is_it).map(|named| named.id)
     }
 
     /// The number of `name`, a new one if it is new.
     pub(crate) fn intern(&mut self, name: &str) -> NameId {
-        let hash = self.hasher.hash_one(name.as_bytes());
-        if let Some(id) = self.find_by(hash, name.as_bytes()) {
+        let ends = Ends::of(name.as_bytes());
+        let hash = self.hash(&ends, name.as_bytes());
+        if let Some(id) = self.find_by(hash, &ends, name.as_bytes()) {
             return id;
         }
         self.text_bytes += name.len() + NAME_OVERHEAD_BYTES;
@@ -66,14 +102,16 @@ impl Names {
             id
         };
         let (names, hasher) = (&self.names, &self.hasher);
-        self.by_name.insert_unique(hash, id, |&id| hasher.hash_one(names[id as usize].as_bytes()));
+        let hash_of = |named: &Named| self::hash(hasher, &named.ends, names[named.id as usize].as_bytes());
+        self.by_name.insert_unique(hash, Named { ends, id }, hash_of);
         id
     }
 
     /// Forgets a name in use.
     pub(super) fn release(&mut self, id: NameId) {
         let name = std::mem::take(&mut self.names[id as usize]);
-        if let Ok(entry) = self.by_name.find_entry(self.hasher.hash_one(name.as_bytes()), |&other| other == id) {
+        let hash = self.hash(&Ends::of(name.as_bytes()), name.as_bytes());
+        if let Ok(entry) = self.by_name.find_entry(hash, |named| named.id == id) {
             entry.remove();
         }
         self.text_bytes -= name.len() + NAME_OVERHEAD_BYTES;
@@ -89,18 +127,16 @@ impl Names {
     }
 }
 
+#[inline]
+fn hash(hasher: &DefaultHashBuilder, ends: &Ends, name: &[u8]) -> u64 {
+    if ends.len <= Ends::WHOLE_MAX { hasher.hash_one(ends) } else { hasher.hash_one(name) }
+}
+
 /// Whether two names are the same. Most have 8 to 16 bytes: two words from both ends, which may overlap, are all of them.
 #[inline(always)]
 pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
-    if one.len() != other.len() || one.len() > 16 {
-        return one == other;
-    }
-    match (one.first_chunk::<8>(), other.first_chunk::<8>(), one.last_chunk::<8>(), other.last_chunk::<8>()) {
-        (Some(head), Some(other_head), Some(tail), Some(other_tail)) => {
-            u64::from_ne_bytes(*head) == u64::from_ne_bytes(*other_head) && u64::from_ne_bytes(*tail) == u64::from_ne_bytes(*other_tail)
-        }
-        _ => one == other,
-    }
+    let ends = Ends::of(one);
+    ends == Ends::of(other) && (ends.len <= Ends::WHOLE_MAX || one == other)
 }
 
 /// Texts that many entries may share, each counted.

@@ -2,9 +2,10 @@
 //! first alone begins small.
 
 use super::entry::Entry;
+use super::piece::Piece;
 
-/// Entries of a piece: 384 KiB.
-const PIECE_LEN: usize = 1 << 14;
+/// Entries of a piece: 6 MiB, three large pages.
+const PIECE_LEN: usize = 1 << 18;
 const PIECE_BITS: u32 = PIECE_LEN.trailing_zeros();
 const FIRST_LEN: usize = 1 << 6;
 /// The longest array.
@@ -14,7 +15,7 @@ pub(super) const NOWHERE: u32 = u32::MAX;
 
 /// Arrays of up to [`RUN_LEN_MAX`] entries, by the number of their first one.
 pub(super) struct Runs {
-    pieces: Vec<Vec<Entry>>,
+    pieces: Vec<Piece>,
     /// Entries of the last piece that were given out at some time.
     used: usize,
     /// For each length, the first of the arrays that were given back; each names the next in its first word.
@@ -36,7 +37,7 @@ impl Runs {
             self.free[len] = self.run(free, 1)[0][0] as u32;
             return free;
         }
-        let room = self.pieces.last().map_or(0, Vec::len) - self.used;
+        let room = self.pieces.last().map_or(0, Piece::len) - self.used;
         if room < len {
             self.grow(len);
         }
@@ -50,19 +51,17 @@ impl Runs {
         match &mut self.pieces[..] {
             [first] if first.len() < PIECE_LEN => {
                 let longer = (first.len() * 2).max(self.used + len).min(PIECE_LEN);
-                first.resize(longer, Entry::default());
+                let mut grown = Piece::small(longer);
+                grown.entries_mut()[..self.used].copy_from_slice(&first.entries()[..self.used]);
+                *first = grown;
                 if longer - self.used >= len {
                     return;
                 }
+                self.pieces.push(Piece::large(PIECE_LEN));
             }
-            [] => {
-                self.pieces.push(vec![Entry::default(); FIRST_LEN]);
-                self.used = 0;
-                return;
-            }
-            _ => {}
+            [] => self.pieces.push(Piece::small(FIRST_LEN)),
+            _ => self.pieces.push(Piece::large(PIECE_LEN)),
         }
-        self.pieces.push(vec![Entry::default(); PIECE_LEN]);
         self.used = 0;
     }
 
@@ -76,25 +75,33 @@ impl Runs {
     /// One entry of an array.
     #[inline]
     pub(super) fn entry(&self, at: u32) -> &Entry {
-        &self.pieces[(at >> PIECE_BITS) as usize][at as usize % PIECE_LEN]
+        &self.pieces[(at >> PIECE_BITS) as usize].entries()[at as usize % PIECE_LEN]
+    }
+
+    /// Something of an entry, so that it is at hand as a whole: it may lie across two cache lines.
+    #[inline]
+    pub(super) fn look(&self, at: u32) -> u64 {
+        let Some(piece) = self.pieces.get((at >> PIECE_BITS) as usize) else { return 0 };
+        let [first, _, last] = piece.entries()[at as usize % PIECE_LEN];
+        first ^ last
     }
 
     /// One entry of an array.
     #[inline]
     pub(super) fn entry_mut(&mut self, at: u32) -> &mut Entry {
-        &mut self.pieces[(at >> PIECE_BITS) as usize][at as usize % PIECE_LEN]
+        &mut self.pieces[(at >> PIECE_BITS) as usize].entries_mut()[at as usize % PIECE_LEN]
     }
 
     /// An array. It lies in one piece.
     #[inline]
     pub(super) fn run(&self, start: u32, len: usize) -> &[Entry] {
-        &self.pieces[(start >> PIECE_BITS) as usize][start as usize % PIECE_LEN..][..len]
+        run_of(&self.pieces[(start >> PIECE_BITS) as usize], start, len)
     }
 
     /// An array. It lies in one piece.
     #[inline]
     pub(super) fn run_mut(&mut self, start: u32, len: usize) -> &mut [Entry] {
-        &mut self.pieces[(start >> PIECE_BITS) as usize][start as usize % PIECE_LEN..][..len]
+        &mut self.pieces[(start >> PIECE_BITS) as usize].entries_mut()[start as usize % PIECE_LEN..][..len]
     }
 
     /// Entries given out at some time, whether they were given back or not.
@@ -111,13 +118,22 @@ impl Runs {
         self.pieces.len()
     }
 
-    /// Frees the memory of a piece, which nobody may look into any more.
-    pub(super) fn drop_piece(&mut self, piece: usize) {
-        self.pieces[piece] = Vec::new();
+    /// The pieces one by one, each of which is freed before the next: see [`run_of`].
+    pub(super) fn into_pieces(self) -> impl Iterator<Item = Piece> {
+        self.pieces.into_iter()
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        let entries: usize = self.pieces.iter().map(Vec::capacity).sum();
-        entries * size_of::<Entry>() + self.pieces.capacity() * size_of::<Vec<Entry>>()
+        let (last, others) = self.pieces.split_last().map_or((0, 0), |(last, others)| (last.memory_bytes(self.used), others.len()));
+        let first = self.pieces.first().map_or(0, |first| first.memory_bytes(PIECE_LEN));
+        last + others.min(1) * first
+            + others.saturating_sub(1) * PIECE_LEN * size_of::<Entry>()
+            + self.pieces.capacity() * size_of::<Piece>()
     }
+}
+
+/// An array in its piece.
+#[inline]
+pub(super) fn run_of(piece: &Piece, start: u32, len: usize) -> &[Entry] {
+    &piece.entries()[start as usize % PIECE_LEN..][..len]
 }

@@ -18,12 +18,9 @@ use keeplog_engine::planted::{Defect, is_planted};
 use super::Cause;
 use super::item::{Item, Kind};
 use super::parse::Piece;
-use crate::cache::{Blocks, CommittedOffset, KeyNames, OffsetCache, Place};
+use crate::cache::{Blocks, CommittedOffset, KeyNames, Lookups, OffsetCache};
 use crate::record::{GroupKey, OffsetKey};
 use crate::replay::{Origin, Outcome, Replay, ReplayCounts};
-
-/// So many blocks are looked for one after the other: their waits for memory overlap.
-const LOOKUPS: usize = 32;
 
 /// A place: its block, and which partition of it.
 type Spot = (u32, u32);
@@ -82,13 +79,15 @@ impl Fold {
         self.counts.newer_values += newer_values;
         self.counts.old_keys += old_keys;
         self.bytes += piece.bytes_read();
-        let mut blocks = [0; LOOKUPS];
-        for items in piece.items().rchunks(LOOKUPS) {
-            for (block, item) in blocks.iter_mut().zip(items).filter(|(_, item)| item.is_keyed()) {
-                *block = self.blocks.find_or_make(Place::of(item.group, item.topic, item.partition));
-            }
-            for (block, item) in blocks.iter().zip(items).rev() {
-                self.item(piece, item, (*block, Place::bit(item.partition)));
+        let mut lookups = Lookups::default();
+        for items in piece.items().rchunks(Lookups::MAX) {
+            lookups.clear();
+            let keyed = items.iter().filter(|item| item.is_keyed());
+            keyed.for_each(|item| lookups.push(item.group, item.topic, item.partition));
+            self.blocks.find_or_make_all(&mut lookups);
+            for item in items.iter().rev() {
+                let spot = if item.is_keyed() { lookups.pop() } else { (0, 0) };
+                self.item(piece, item, spot);
             }
         }
     }

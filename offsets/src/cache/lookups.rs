@@ -1,0 +1,66 @@
+//! Many blocks looked for at once. Each look-up is three waits for memory that follow each other: for the table, the header
+//! and the entry. One step of all of them at a time, the waits of each step overlap.
+
+use std::hint::black_box;
+
+use super::block::{NONE, Place};
+use super::blocks::Blocks;
+use super::names::NameId;
+
+const LOOKUPS_MAX: usize = 64;
+
+/// Places to look for, and then the blocks there.
+pub(crate) struct Lookups {
+    places: [Place; LOOKUPS_MAX],
+    bits: [u32; LOOKUPS_MAX],
+    blocks: [u32; LOOKUPS_MAX],
+    len: usize,
+}
+
+impl Default for Lookups {
+    fn default() -> Self {
+        let nowhere = Place { group: NONE, topic: NONE, span: 0 };
+        Self { places: [nowhere; LOOKUPS_MAX], bits: [0; LOOKUPS_MAX], blocks: [NONE; LOOKUPS_MAX], len: 0 }
+    }
+}
+
+impl Lookups {
+    /// There is room for so many.
+    pub(crate) const MAX: usize = LOOKUPS_MAX;
+
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, group: NameId, topic: NameId, partition: i32) {
+        self.places[self.len] = Place::of(group, topic, partition);
+        self.bits[self.len] = Place::bit(partition);
+        self.len += 1;
+    }
+
+    /// The block that was found for the last place, and which of its partitions it is.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> (u32, u32) {
+        self.len -= 1;
+        (self.blocks[self.len], self.bits[self.len])
+    }
+}
+
+impl Blocks {
+    /// Finds the blocks of all places; makes those that there are none of.
+    pub(crate) fn find_or_make_all(&mut self, lookups: &mut Lookups) {
+        let Lookups { places, bits, blocks, len } = lookups;
+        let (places, bits, blocks) = (&places[..*len], &bits[..*len], &mut blocks[..*len]);
+        for (block, place) in blocks.iter_mut().zip(places) {
+            *block = self.guess(*place);
+        }
+        for (block, place) in blocks.iter_mut().zip(places) {
+            if !self.is_at(*block, *place) {
+                *block = self.find_or_make(*place);
+            }
+        }
+        let entries = blocks.iter().zip(bits).map(|(block, bit)| self.look(*block, *bit));
+        black_box(entries.fold(0, |all, entry| all ^ entry));
+    }
+}
