@@ -39,6 +39,11 @@ impl Lookups {
         self.len += 1;
     }
 
+    /// The blocks that were found, `NONE` where there is none, and which of their partitions it is.
+    pub(super) fn found(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.blocks[..self.len].iter().copied().zip(self.bits[..self.len].iter().copied())
+    }
+
     /// The block that was found for the last place, and which of its partitions it is.
     #[inline]
     pub(crate) fn pop(&mut self) -> (u32, u32) {
@@ -50,17 +55,30 @@ impl Lookups {
 impl Blocks {
     /// Finds the blocks of all places; makes those that there are none of.
     pub(crate) fn find_or_make_all(&mut self, lookups: &mut Lookups) {
+        self.guess_all(lookups);
         let Lookups { places, bits, blocks, len } = lookups;
-        let (places, bits, blocks) = (&places[..*len], &bits[..*len], &mut blocks[..*len]);
-        for (block, place) in blocks.iter_mut().zip(places) {
-            *block = self.guess(*place);
-        }
-        for (block, place) in blocks.iter_mut().zip(places) {
+        for (block, place) in blocks.iter_mut().zip(places).take(*len) {
             if !self.is_at(*block, *place) {
                 *block = self.find_or_make(*place);
             }
         }
-        let entries = blocks.iter().zip(bits).map(|(block, bit)| self.look(*block, *bit));
+        let entries = blocks.iter().zip(bits).take(*len).map(|(block, bit)| self.look(*block, *bit));
         black_box(entries.fold(0, |all, entry| all ^ entry));
+    }
+
+    /// Finds the blocks of all places, as far as there are any.
+    pub(super) fn find_all(&self, lookups: &mut Lookups) {
+        self.guess_all(lookups);
+        for (block, place) in lookups.blocks.iter_mut().zip(lookups.places).take(lookups.len) {
+            if !self.is_at(*block, place) {
+                *block = self.find(place).unwrap_or(NONE);
+            }
+        }
+    }
+
+    fn guess_all(&self, lookups: &mut Lookups) {
+        for (block, place) in lookups.blocks.iter_mut().zip(lookups.places).take(lookups.len) {
+            *block = self.guess(place);
+        }
     }
 }

@@ -20,6 +20,7 @@ mod runs;
 
 use std::sync::Arc;
 
+use block::NONE;
 pub(crate) use block::Place;
 pub(crate) use blocks::Blocks;
 use blocks::Unnamed;
@@ -106,8 +107,37 @@ impl KeyNames {
     }
 }
 
-/// Look-ups under way at the same time: their waits for memory overlap.
-const LOOKUPS: usize = 32;
+/// The names that were asked for last: mostly the next ones are the same. Of a name that nobody has used, the number stands
+/// for nothing.
+#[derive(Default)]
+struct LastNames<'a> {
+    group: Option<(&'a str, NameId)>,
+    topic: Option<(&'a str, NameId)>,
+}
+
+impl<'a> LastNames<'a> {
+    #[inline]
+    fn group(&mut self, name: &'a str, names: &Names) -> NameId {
+        Self::number(&mut self.group, name, names)
+    }
+
+    #[inline]
+    fn topic(&mut self, name: &'a str, names: &Names) -> NameId {
+        Self::number(&mut self.topic, name, names)
+    }
+
+    #[inline]
+    fn number(last: &mut Option<(&'a str, NameId)>, name: &'a str, names: &Names) -> NameId {
+        match *last {
+            Some((known, id)) if is_same(known.as_bytes(), name.as_bytes()) => id,
+            _ => {
+                let id = names.find(name.as_bytes()).unwrap_or(NONE);
+                *last = Some((name, id));
+                id
+            }
+        }
+    }
+}
 
 impl OffsetCache {
     /// An empty cache.
@@ -198,15 +228,17 @@ impl OffsetCache {
     #[must_use]
     pub fn get_many(&self, keys: &[OffsetKey<'_>]) -> Vec<Option<CommittedOffset>> {
         let mut found = Vec::with_capacity(keys.len());
-        let mut places = [None; LOOKUPS];
-        let mut values = [None; LOOKUPS];
-        for keys in keys.chunks(LOOKUPS) {
-            for (place, key) in places.iter_mut().zip(keys) {
-                *place = self.place(key);
+        let mut lookups = Lookups::default();
+        let mut values = [None; Lookups::MAX];
+        let mut names = LastNames::default();
+        for keys in keys.chunks(Lookups::MAX) {
+            lookups.clear();
+            for key in keys {
+                lookups.push(names.group(key.group, &self.names.groups), names.topic(key.topic, &self.names.topics), key.partition);
             }
-            for ((values, place), key) in values.iter_mut().zip(places).zip(keys) {
-                let found = place.and_then(|place| self.find(place, Place::bit(key.partition)));
-                *values = found.map(|(id, bit)| self.blocks.values_at(id, bit));
+            self.blocks.find_all(&mut lookups);
+            for (values, (block, bit)) in values.iter_mut().zip(lookups.found()) {
+                *values = (block != NONE && self.blocks.has(block, bit)).then(|| self.blocks.values_at(block, bit));
             }
             found.extend(values[..keys.len()].iter().map(|values| values.as_ref().map(|values| self.committed(values))));
         }
