@@ -3,6 +3,7 @@
 mod background;
 mod cleaning;
 mod due;
+mod growth;
 mod guard;
 mod metrics;
 mod options;

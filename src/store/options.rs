@@ -31,7 +31,8 @@ pub struct StoreOptions {
     /// `log.cleaner.io.max.bytes.per.second`: what all passes may read and write together; default no limit.
     pub log_cleaner_io_max_bytes_per_second: u64,
     /// Whether passes rest while appends take longer beside them than alone; default yes. They go on for a tenth of their time
-    /// at least. [`CleanerStatus::rested_seconds`](crate::CleanerStatus::rested_seconds) shows how long they have rested.
+    /// at least, and do not rest once their log has grown by an eighth since they began.
+    /// [`CleanerStatus::rested_seconds`](crate::CleanerStatus::rested_seconds) shows how long they have rested.
     pub yield_to_appends: bool,
     /// `log.flush.offset.checkpoint.interval.ms`: how often recovery points are saved; default 60 s. Less is to be
     /// scanned after a crash if it is shorter.

@@ -9,6 +9,7 @@ use keeplog_engine::sync::{Condvar, Mutex, MutexGuard, PoisonError, wait_at_most
 
 use super::Inner;
 use super::cleaning::For;
+use super::growth::Growth;
 use super::passes::Pass;
 
 /// How often a pass that waits looks whether its log is wanted, and at the clock.
@@ -81,6 +82,7 @@ pub(super) struct Paced<'a> {
     inner: &'a Inner,
     log: &'a Log,
     pass: &'a Pass<'a>,
+    growth: Growth,
     sake: For,
 }
 
@@ -88,7 +90,7 @@ impl<'a> Paced<'a> {
     pub(super) fn begin(inner: &'a Inner, log: &'a Log, pass: &'a Pass<'a>, sake: For) -> Self {
         inner.guard.work_from(log.storage().monotonic());
         inner.data_dir.append_latency().begin_work();
-        Self { inner, log, pass, sake }
+        Self { inner, log, pass, growth: Growth::since_now(log), sake }
     }
 
     /// Waits as long as `left` says, from one look to the next. Nobody who wants the log to himself waits for that.
@@ -104,9 +106,9 @@ impl<'a> Paced<'a> {
         }
     }
 
-    /// Rests as long as appends need it.
+    /// Rests as long as appends need it, and the log does not grow too much meanwhile.
     fn give_way(&self, now: Duration) {
-        let is_wanted = || self.inner.options().yield_to_appends;
+        let is_wanted = || self.inner.options().yield_to_appends && !self.growth.is_too_much(self.log);
         if !is_wanted() {
             return;
         }

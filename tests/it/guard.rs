@@ -27,8 +27,8 @@ struct World {
     waited: AtomicU64,
     /// A pass reads, and writes take ten times as long.
     is_disturbed: AtomicBool,
-    /// What is appended to meanwhile.
-    other: OnceLock<Log>,
+    /// What is appended to meanwhile, and how many records at each read.
+    other: OnceLock<(Log, u64)>,
     reads: AtomicU64,
 }
 
@@ -73,10 +73,10 @@ impl FileLayer for BusyFile {
 
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
         self.world.spend(READ);
-        if let Some(other) = self.world.other.get().filter(|_| self.is_segment) {
+        if let Some((other, records)) = self.world.other.get().filter(|_| self.is_segment) {
             self.world.reads.fetch_add(1, Ordering::SeqCst);
             self.world.is_disturbed.store(true, Ordering::SeqCst);
-            append(other, 20);
+            append(other, *records);
             self.world.is_disturbed.store(false, Ordering::SeqCst);
         }
         self.below.read_at(buffer, position)
@@ -94,6 +94,11 @@ fn append(log: &Log, records: u64) {
 
 /// One pass over a log while another one is appended to: what it did, how much time was worked and rested, in seconds.
 fn pass(prepare: impl FnOnce(&Store)) -> (CleanReport, f64, f64) {
+    pass_beside(prepare, "other", 20)
+}
+
+/// The same, with so many records at each read for the log of this name.
+fn pass_beside(prepare: impl FnOnce(&Store), name: &str, records: u64) -> (CleanReport, f64, f64) {
     let world = Arc::new(World::default());
     let options = StoreOptions::new().log(LogOptions::new().segment_bytes(65_536)).background_thread(false);
     let storage = Arc::new(Busy { below: MemoryStorage::new(), world: Arc::clone(&world) });
@@ -103,7 +108,7 @@ fn pass(prepare: impl FnOnce(&Store)) -> (CleanReport, f64, f64) {
     log.roll().unwrap();
     append(&other, 1000);
     prepare(&store);
-    world.other.set(other).unwrap();
+    assert!(world.other.set((store.log(name, 0).unwrap(), records)).is_ok());
     let began = world.nanos.load(Ordering::SeqCst);
     let report = store.clean(&log).unwrap();
     let (rested, reads) = (store.cleaner().rested_seconds, world.reads.load(Ordering::SeqCst));
@@ -118,6 +123,15 @@ fn a_pass_rests_where_appends_take_longer_beside_it() {
     assert_eq!(report.records_kept, 10, "and comes to its end");
     assert!(rested > worked, "appends took ten times as long: {rested} s of rest for {worked} s of work");
     assert!(rested <= 9.0 * worked, "a tenth of the time is the pass's: {rested} s of rest for {worked} s of work");
+}
+
+#[test]
+fn a_pass_does_not_rest_while_its_own_log_grows_too_much() {
+    let (_, worked, rested) = pass_beside(|_| (), "t", 20);
+    assert!(rested > worked, "it grows a little: {rested} s of rest for {worked} s of work");
+    let (report, worked, rested) = pass_beside(|_| (), "t", 1000);
+    assert_eq!(report.records_kept, 10);
+    assert!(rested < worked / 2.0, "it grows by as much as is read: {rested} s of rest for {worked} s of work");
 }
 
 #[test]
