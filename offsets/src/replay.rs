@@ -4,7 +4,8 @@
 //! - a plain commit is taken over, a transactional one waits for its producer's marker;
 //! - a commit marker makes waiting commits visible, except where a later record has been taken over meanwhile;
 //! - a tombstone, in a transaction or not, removes what is committed and whatever waits for the same place;
-//! - a negative offset is what clients take for "nothing committed", and so it is held here.
+//! - a negative offset is what clients take for "nothing committed", and so it is held here; what older records still wait for
+//!   comes to nothing, as with any later commit.
 //!
 //! Records of the groups themselves carry no offsets and go to their [registry](Groups), whatever is in them; types of
 //! the future are passed over, and counted.
@@ -232,11 +233,7 @@ impl Replay {
                     }
                     self.cache.apply_commit(&key, &committed.as_commit());
                 }
-                (Outcome::Commit, None) => {
-                    if self.cache.get(&key).is_some_and(|held| held.record_offset < pending.record_offset) {
-                        self.cache.remove(&key);
-                    }
-                }
+                (Outcome::Commit, None) => self.clear(&key, pending.record_offset),
             }
         }
     }
@@ -255,13 +252,21 @@ impl Replay {
             (Origin::Plain, Some(commit)) => {
                 self.cache.apply_commit(key, &commit);
             }
-            (Origin::Plain, None) => {
-                self.cache.remove(key);
-            }
+            (Origin::Plain, None) => self.clear(key, record_offset),
             (Origin::Transaction { producer_id }, commit) => {
                 self.put_pending(key, Pending { producer_id, record_offset, committed: commit.map(Commit::to_owned) });
             }
         }
+    }
+
+    /// Takes in that nothing is committed, as of the record at `record_offset`.
+    fn clear(&mut self, key: &OffsetKey<'_>, record_offset: u64) {
+        if self.cache.get(key).is_some_and(|held| held.record_offset < record_offset) {
+            self.cache.remove(key);
+        }
+        // Nothing is held that an older commit, once its transaction ends, could be compared with.
+        let waiting = self.pending.get_mut(key).into_iter().flatten();
+        waiting.filter(|older| older.record_offset < record_offset).for_each(|older| older.committed = None);
     }
 
     fn remove(&mut self, key: &OffsetKey<'_>) {

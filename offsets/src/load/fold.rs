@@ -5,8 +5,7 @@
 //! newer records is known, and all that has effect later is known as well:
 //! - a commit counts if no newer record did, and nothing older can change that;
 //! - a tombstone, in a transaction or not, has effect at once, and also ends what waits for the same place;
-//! - a negative offset clears the place: what older records say counts only if it has effect later, which only a commit
-//!   whose transaction ended after that can;
+//! - a negative offset is a commit of nothing: what older records say does not count, and what of them waits comes to nothing;
 //! - in a transaction that has not ended a commit waits, unless a newer tombstone has ended that.
 
 use std::ops::Range;
@@ -31,10 +30,10 @@ pub(super) struct Fold {
     blocks: Blocks,
     /// By block, a bit for each partition that a tombstone was met for.
     tombstones: Vec<u64>,
-    /// Where a negative offset was met and nothing newer: when it had effect, the latest.
-    cleared: HashMap<Spot, u64>,
-    /// How the transaction ends that a record of this producer, if it is met next, is in; and at which offset.
-    fates: HashMap<i64, (Outcome, u64)>,
+    /// Where a negative offset counts.
+    cleared: HashSet<Spot>,
+    /// How the transaction ends that a record of this producer, if it is met next, is in.
+    fates: HashMap<i64, Outcome>,
     /// Commits that wait, by place and producer.
     pending: HashMap<(Spot, i64), Pending>,
     /// Producers with commits whose transaction has not ended.
@@ -96,24 +95,24 @@ impl Fold {
     fn item(&mut self, piece: &Piece, item: &Item, spot: Spot) {
         match item.kind {
             Kind::Commit | Kind::CommitWithId | Kind::LongCommit => match piece.producer(item) {
-                None => self.commit(piece, item, spot, item.record_offset),
+                None => self.commit(piece, item, spot),
                 Some(producer_id) => self.commit_in_transaction(piece, item, spot, producer_id),
             },
             Kind::Tombstone => self.tombstone(spot),
             Kind::Group | Kind::GroupTombstone => self.of_group(piece, item),
-            Kind::CommitMarker => _ = self.fates.insert(item.number, (Outcome::Commit, item.record_offset)),
-            Kind::AbortMarker => _ = self.fates.insert(item.number, (Outcome::Abort, item.record_offset)),
+            Kind::CommitMarker => _ = self.fates.insert(item.number, Outcome::Commit),
+            Kind::AbortMarker => _ = self.fates.insert(item.number, Outcome::Abort),
         }
     }
 
-    /// A commit that has effect at offset `at`.
+    /// A commit that has effect.
     #[inline]
-    fn commit(&mut self, piece: &Piece, item: &Item, spot: Spot, at: u64) {
+    fn commit(&mut self, piece: &Piece, item: &Item, spot: Spot) {
         let (block, bit) = spot;
         if self.blocks.has(block, bit) || self.is_dead(spot) {
             return;
         }
-        if (item.number < 0 || !self.cleared.is_empty()) && !self.outlives(item, spot, at) {
+        if (item.number < 0 || !self.cleared.is_empty()) && self.clears(item, spot) {
             return;
         }
         let times = (item.commit_timestamp_ms, item.record_offset);
@@ -122,27 +121,23 @@ impl Fold {
         }
     }
 
-    /// Whether a commit is one, and has effect after what cleared its place.
+    /// Whether the place is cleared, by this commit or by a newer one.
     #[cold]
-    fn outlives(&mut self, item: &Item, spot: Spot, at: u64) -> bool {
-        let cleared = self.cleared.get(&spot).copied();
-        let is_later = cleared.is_none_or(|cleared| at > cleared);
-        if item.number < 0 && is_later {
-            self.cleared.insert(spot, at);
-        }
-        item.number >= 0 && is_later
+    fn clears(&mut self, item: &Item, spot: Spot) -> bool {
+        (item.number < 0 && self.cleared.insert(spot)) || self.cleared.contains(&spot)
     }
 
     fn commit_in_transaction(&mut self, piece: &Piece, item: &Item, spot: Spot, producer_id: i64) {
         match self.fates.get(&producer_id) {
-            Some(&(Outcome::Commit, at)) => self.commit(piece, item, spot, at),
-            Some((Outcome::Abort, _)) => {}
+            Some(Outcome::Commit) => self.commit(piece, item, spot),
+            Some(Outcome::Abort) => {}
             None => {
                 self.open.insert(producer_id);
                 if !self.is_dead(spot)
                     && let Entry::Vacant(vacant) = self.pending.entry((spot, producer_id))
                 {
-                    let committed = (item.number >= 0).then(|| piece.commit(item).to_owned());
+                    let counts = item.number >= 0 && !self.cleared.contains(&spot);
+                    let committed = counts.then(|| piece.commit(item).to_owned());
                     vacant.insert(Pending { record_offset: item.record_offset, committed });
                 }
             }

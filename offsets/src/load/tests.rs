@@ -117,15 +117,16 @@ fn what_has_effect_later_than_it_was_written_counts_as_in_the_log() {
     const A: Option<i64> = Some(1);
     const B: Option<i64> = Some(2);
     for (steps, expected) in [
-        (&[Value(A, 5), Value(P, -1), Commit(1)][..], Some(5)),
+        (&[Value(A, 5), Value(P, -1), Commit(1)][..], None),
         (&[Value(P, 4), Value(A, 5), Value(P, -1)], None),
         (&[Value(A, 5), Commit(1), Value(P, -1)], None),
         (&[Value(A, 5), Value(P, -1), Value(P, -1), Abort(1)], None),
-        (&[Value(A, 5), Value(P, 6), Value(P, -1), Commit(1)], Some(5)),
-        (&[Value(A, 5), Value(B, -1), Commit(2), Commit(1)], Some(5)),
+        (&[Value(A, 5), Value(P, 6), Value(P, -1), Commit(1)], None),
+        (&[Value(A, 5), Value(B, -1), Commit(2), Commit(1)], None),
         (&[Value(A, 5), Value(B, -1), Commit(1), Commit(2)], None),
         (&[Value(P, 4), Value(B, -1), Value(P, 6), Commit(2)], Some(6)),
-        (&[Value(A, 5), Value(B, 6), Value(P, -1), Commit(2), Commit(1)], Some(6)),
+        (&[Value(A, 5), Value(B, 6), Value(P, -1), Commit(2), Commit(1)], None),
+        (&[Value(A, 5), Value(B, -1), Commit(2), Value(A, 6), Commit(1)], Some(6)),
         (&[Value(A, 5), Value(A, -1), Commit(1)], None),
         (&[Value(A, -1), Value(A, 5), Commit(1)], Some(5)),
         (&[Value(P, 4), Value(A, 5), Tombstone(P), Value(B, 6), Commit(1)], None),

@@ -118,6 +118,20 @@ fn a_negative_offset_is_nothing_committed() {
     assert_eq!(log.committed(), Some(6), "older than what is held");
 }
 
+/// As with any later commit; a cleaner drops the older record for it.
+#[test]
+fn what_waits_from_before_a_negative_offset_comes_to_nothing() {
+    let other = Origin::Transaction { producer_id: 8 };
+    for later in [Origin::Plain, other] {
+        let mut log = Log::default();
+        log.commit(TXN, 5).commit(later, -1).marker(8, Outcome::Commit);
+        assert!(log.replay.is_pending(&KEY), "{later:?}: its transaction is open");
+        assert_eq!(log.marker(7, Outcome::Commit).committed(), None, "{later:?}");
+        log.commit(later, -1).commit(TXN, 6).marker(8, Outcome::Commit);
+        assert_eq!(log.marker(7, Outcome::Commit).committed(), Some(6), "{later:?}");
+    }
+}
+
 #[test]
 fn both_key_versions_are_one_entry() {
     let mut replay = Replay::new();
