@@ -46,7 +46,9 @@ pub(crate) enum Command {
     Commits(Commits),
     /// Loads the offset cache from its logs.
     Reload(Reload),
-    /// Loads the offset cache from logs of many shapes, beside the plain fold of the same logs.
+    /// All figures of the offset store on one page: loads, snapshots, commits and fetches.
+    Offsets(Offsets),
+    /// Loads the offset cache from logs of many shapes, beside a plain replay of the same logs into a map.
     Load(Load),
     /// Commits at full speed with the background cleaner at work, and prints for every minute what disk, memory and latencies
     /// came to.
@@ -345,6 +347,22 @@ pub(crate) struct Reload {
     pub(crate) segment_mib: u32,
 }
 
+impl Reload {
+    /// Of `scale` times ten million committed offsets.
+    pub(crate) fn of_scale(scale: f64) -> Self {
+        let keys = ((scale * 1e7) as u32).max(1);
+        Self { keys, rounds: 1, records_per_batch: 20, partitions: 4, segment_mib: 10 }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Offsets {
+    #[command(flatten)]
+    pub(crate) load: Load,
+    #[command(flatten)]
+    pub(crate) commits: Commits,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Load {
     /// Which of the shapes: A (10,000 groups x 20 topics x 50 partitions, cleaned, one record a batch), B (20 a batch), C (a fifth
@@ -358,7 +376,7 @@ pub(crate) struct Load {
     /// Threads to load with.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2])]
     pub(crate) threads: Vec<usize>,
-    /// Leave out the plain fold.
+    /// Leave out the plain replay into a map.
     #[arg(long)]
     pub(crate) fast_only: bool,
 }

@@ -1,10 +1,11 @@
-//! Loading the offset cache from logs of many shapes, beside the plain fold of the same log in the same run.
+//! Loading the offset cache from logs of many shapes, beside a plain replay of the same log into a map in the same run.
 
+use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keeplog_benches::{Figures, Run, T0, median};
+use keeplog_benches::{Figures, Run, T0};
 use keeplog_engine::record::{BatchSpec, BatchWriter, Codec};
 use keeplog_engine::storage::{RealStorage, Storage};
 use keeplog_engine::sync::map_each;
@@ -16,6 +17,7 @@ use serde_json::json;
 
 use crate::args::{Common, Load};
 use crate::cache::Cache;
+use crate::reference::{Reference, sum_with};
 use crate::{Outcome, usage, work};
 
 /// What the commits in a log are for.
@@ -53,52 +55,97 @@ pub(crate) fn run(args: &Load, common: &Common) -> Outcome<Vec<Figures>> {
         let logs = open(dir.path(), shape.logs)?;
         shape.write(&logs, args.scale)?;
         logs.iter().try_for_each(Log::sync)?;
+        let mut measure = |name: String, runs, load: &dyn Fn() -> Outcome<Loaded>| -> Outcome<u64> {
+            let (figures, sum) = measure(&name, &logs, dir.path(), runs, load)?;
+            all.push(figures);
+            Ok(sum)
+        };
+        let mut sums = Vec::new();
         for &threads in &args.threads {
-            let name = format!("{}, {threads} threads", shape.name);
-            all.push(measure(&name, &logs, dir.path(), common.runs, |log, share| Ok(load::load(log, share)?.0), threads)?);
+            sums.push(measure(format!("{}, {threads} thread{}", shape.name, if threads == 1 { "" } else { "s" }), common.runs, &|| {
+                cached(&logs, threads)
+            })?);
         }
         if !args.fast_only {
-            let name = format!("{}, plain", shape.name);
-            all.push(measure(&name, &logs, dir.path(), common.runs.min(2), |log, _| Ok(load::in_order(log)?.0), 1)?);
+            sums.push(measure(format!("{}, {MAP}", shape.name), common.runs.min(2), &|| mapped(&logs))?);
+        }
+        if sums.iter().any(|sum| *sum != sums[0]) {
+            return Err(format!("{}: the loads came to different offsets", shape.name).into());
         }
         logs.iter().try_for_each(Log::close)?;
     }
     Ok(all)
 }
 
-type Loading = fn(&Log, usize) -> Outcome<Replay>;
+/// The plain replay, in the names of figures.
+pub(crate) const MAP: &str = "into a map";
 
-fn measure(name: &str, logs: &[Log], dir: &Path, runs: u32, load: Loading, threads: usize) -> Outcome<Figures> {
+/// What was loaded.
+struct Loaded {
+    records: u64,
+    entries: u64,
+    /// By its own account.
+    held_bytes: Option<u64>,
+    sum: u64,
+    time: Duration,
+    /// Still there when memory is looked at.
+    _kept: Box<dyn Any>,
+}
+
+/// Into the cache.
+fn cached(logs: &[Log], threads: usize) -> Outcome<Loaded> {
     let clock = RealStorage::new();
+    let began = clock.monotonic();
+    let loaded = if let [log] = logs {
+        vec![load::load(log, threads).map_err(|e| e.to_string())]
+    } else {
+        // So many at a time.
+        let parts = logs.chunks(logs.len().div_ceil(threads)).collect();
+        let load_all = |part: &[Log]| part.iter().map(|log| load::load(log, 1).map_err(|e| e.to_string())).collect::<Vec<_>>();
+        map_each(parts, load_all).into_iter().flatten().collect()
+    };
+    let time = clock.monotonic() - began;
+    let loaded = loaded.into_iter().map(|loaded| Ok(loaded?.0)).collect::<Outcome<Vec<Replay>>>()?;
+    let total = |of: fn(&Replay) -> u64| loaded.iter().map(of).sum();
+    let commits = loaded.iter().flat_map(|replay| replay.cache().iter());
+    let sum = commits.fold(0, |sum, (_, c)| sum_with(sum, c.offset, c.leader_epoch, c.metadata, c.commit_timestamp_ms));
+    Ok(Loaded {
+        records: total(|replay| replay.counts().records),
+        entries: total(|replay| replay.cache().len() as u64),
+        held_bytes: Some(total(|replay| replay.cache().memory_bytes() as u64)),
+        sum,
+        time,
+        _kept: Box::new(loaded),
+    })
+}
+
+/// Into a plain map.
+fn mapped(logs: &[Log]) -> Outcome<Loaded> {
+    let clock = RealStorage::new();
+    let began = clock.monotonic();
+    let mut reference = Reference::default();
+    logs.iter().try_for_each(|log| reference.load(log))?;
+    let time = clock.monotonic() - began;
+    let (records, entries, sum) = (reference.records, reference.offsets.len() as u64, reference.sum());
+    Ok(Loaded { records, entries, held_bytes: None, sum, time, _kept: Box::new(reference) })
+}
+
+/// The figures of so many loads, and the sum over what was loaded.
+fn measure(name: &str, logs: &[Log], dir: &Path, runs: u32, load: &dyn Fn() -> Outcome<Loaded>) -> Outcome<(Figures, u64)> {
     let mut figures = Vec::new();
-    let (mut resident, mut held) = (0, 0);
+    let (mut resident, mut held, mut entries, mut sum) = (0, None, 0, 0);
     let bytes: u64 = logs.iter().map(load::size_bytes).sum();
-    let (mut entries, mut cpu) = (0, Vec::new());
     for _ in 0..runs {
         Cache::Warm.prepare(dir)?;
         let before = usage::resident_bytes()?;
-        let (began, cpu_began) = (clock.monotonic(), usage::processor_time()?);
-        let loaded = if let [log] = logs {
-            vec![load(log, threads)]
-        } else {
-            // So many at a time.
-            let parts = logs.chunks(logs.len().div_ceil(threads)).collect();
-            let load_all = |part: &[Log]| part.iter().map(|log| load(log, 1).map_err(|e| e.to_string())).collect::<Vec<_>>();
-            map_each(parts, load_all).into_iter().flatten().map(|loaded| loaded.map_err(Into::into)).collect()
-        };
-        let time: Duration = clock.monotonic() - began;
-        cpu.push((usage::processor_time()? - cpu_began).as_secs_f64());
-        let loaded = loaded.into_iter().collect::<Outcome<Vec<_>>>()?;
+        let loaded = load()?;
         resident = usage::resident_bytes()?.saturating_sub(before);
-        held = loaded.iter().map(|replay| replay.cache().memory_bytes() as u64).sum();
-        entries = loaded.iter().map(|replay| replay.cache().len() as u64).sum();
-        let records = loaded.iter().map(|replay| replay.counts().records).sum();
-        figures.push(Run { time, bytes, records });
+        (held, entries, sum) = (loaded.held_bytes, loaded.entries, loaded.sum);
+        figures.push(Run { time: loaded.time, bytes, records: loaded.records });
     }
     let each = |bytes: u64| (bytes as f64 / entries.max(1) as f64 * 10.0).round() / 10.0;
-    let cpu_s = median(cpu.into_iter());
-    let more = json!({"cpu_seconds": cpu_s, "entries": entries, "bytes_per_entry": each(held), "resident_per_entry": each(resident)});
-    Ok(Figures::new(name, figures).with(more))
+    let more = json!({"entries": entries, "bytes_per_entry": held.map(each), "resident_per_entry": each(resident)});
+    Ok((Figures::new(name, figures).with(more), sum))
 }
 
 fn open(dir: &Path, logs: u32) -> Outcome<Vec<Log>> {

@@ -16,8 +16,10 @@ mod idle;
 mod latencies;
 mod latency;
 mod load;
+mod offsets;
 mod process;
 mod publish;
+mod reference;
 mod reload;
 mod soak;
 mod survivors;
@@ -59,6 +61,7 @@ fn run(args: &Args) -> Outcome<()> {
         Command::Commits(commits) => publish(commits::run(commits, common)?, &commits.publish),
         Command::Reload(reload) => reload::run(reload, common).map(show),
         Command::Load(load) => load::run(load, common).map(show),
+        Command::Offsets(offsets) => publish(offsets::run(offsets, common)?, &offsets.commits.publish),
         Command::Make(make) => make_log(make),
         Command::Report { what: args::Report::Clean(clean) } => publish(table::run(clean, common)?, &clean.publish),
         Command::Report { what: args::Report::Render { files } } => publish::render(files),

@@ -56,12 +56,6 @@ pub(crate) fn load_with(log: &Log, threads: usize, progress: &(dyn Fn(u64) + Syn
     Ok(reported(replay, bytes))
 }
 
-/// As [`load`], record by record in the order of the log: for comparison.
-pub fn in_order(log: &Log) -> Result<(Replay, LoadReport)> {
-    let (replay, bytes) = plain::load(log)?;
-    Ok(reported(replay, bytes))
-}
-
 fn reported(replay: Replay, bytes: u64) -> (Replay, LoadReport) {
     let counts = replay.counts();
     let report = LoadReport {
