@@ -18,6 +18,8 @@ use super::metrics::OffsetMetrics;
 const IDLE: Duration = Duration::from_secs(60);
 /// How often it is looked whether snapshots are due.
 const SNAPSHOT_CHECK: Duration = Duration::from_secs(10);
+/// And at least, however often it failed: each attempt writes up to all of them.
+const SNAPSHOT_CHECK_MAX: Duration = Duration::from_secs(600);
 
 pub(super) struct Background {
     shared: Arc<Shared>,
@@ -153,15 +155,20 @@ impl Shared {
     }
 
     fn save_snapshots(&self) {
+        let mut pause = SNAPSHOT_CHECK;
         loop {
-            let waited = self.changed.wait_timeout_while(self.check_interval(), SNAPSHOT_CHECK, |_| !self.is_stopped());
+            let waited = self.changed.wait_timeout_while(self.check_interval(), pause, |_| !self.is_stopped());
             drop(waited.unwrap_or_else(PoisonError::into_inner));
             if self.is_stopped() {
                 return;
             }
-            if let Err(error) = self.offsets.save_snapshots() {
-                tracing::warn!(%error, "snapshots of committed offsets could not be saved; a start reads more of the logs");
-            }
+            pause = match self.offsets.save_snapshots() {
+                Ok(_) => SNAPSHOT_CHECK,
+                Err(error) => {
+                    tracing::warn!(%error, "snapshots of committed offsets could not be saved; a start reads more of the logs");
+                    (pause * 2).min(SNAPSHOT_CHECK_MAX)
+                }
+            };
         }
     }
 
