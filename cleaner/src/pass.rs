@@ -234,11 +234,12 @@ impl Pass<'_> {
             let why = format!("the keys do not fit into {READINGS_MAX} dedup sets: give it a larger dedupe_buffer_bytes");
             return Halt::Failed(Error::invalid(OP, why).at(self.log.sources[0].path()));
         }
-        // Shares are not quite equal, and the guess is only one. A reading that finds the set full ends there: twice as many
-        // are tried at most.
+        // Shares are not quite equal, and the guess is only one. A reading that finds the set full ends there: a quarter more
+        // are tried at least, so that it does not end often, and twice as many at most.
         let keys = set.likely_keys().saturating_mul(readings.into()).min(self.keys_bound);
         let enough = (keys + keys / 8).div_ceil(self.capacity);
-        let readings = enough.clamp(u64::from(readings) + 1, 2 * u64::from(readings)).min(READINGS_MAX.into()) as u32;
+        let least = u64::from(readings + readings.div_ceil(4));
+        let readings = enough.clamp(least, 2 * u64::from(readings)).min(READINGS_MAX.into()) as u32;
         Halt::Again(Approach { readings, ..self.approach })
     }
 
