@@ -282,6 +282,10 @@ pub(crate) struct Soak {
     /// Let passes rest while appends take longer beside them.
     #[arg(long, default_value_t = true, action = ArgAction::Set)]
     pub(crate) yield_to_appends: bool,
+    /// Fail if the disk held more than three times the live data and two segments, if memory grew by more than a quarter and
+    /// 16 MiB after the first minute, or if no pass came to its end.
+    #[arg(long)]
+    pub(crate) check: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -103,6 +103,7 @@ fn observe(world: &World, args: &Soak, common: &Common, dir: &std::path::Path) -
     let mut printed = began;
     let mut minute = Minute::default();
     let mut looks = 0;
+    let mut bounds = Bounds::default();
     if !common.json {
         println!(
             "minute   commits/s live, MiB   x live  with pass   p50, us     beside   p99, us     beside      RSS, MiB  passes  rested, s"
@@ -126,10 +127,46 @@ fn observe(world: &World, args: &Soak, common: &Common, dir: &std::path::Path) -
             printed = Instant::now();
             minute.end(world, since)?;
             println!("{}", if common.json { minute.json().to_string() } else { minute.line() });
+            bounds.take_in(&minute);
             minute = Minute { number: minute.number, committed_before: minute.committed_before, ..Minute::default() };
         }
     }
-    Ok(())
+    if args.check { bounds.check(u64::from(args.segment_mib) << 20) } else { Ok(()) }
+}
+
+/// What allocations come to that differ from one minute to the next.
+const MEMORY_SLACK_BYTES: u64 = 16 << 20;
+
+/// The most of all minutes. No time is among it.
+#[derive(Default)]
+struct Bounds {
+    disk_bytes: u64,
+    live_bytes: u64,
+    first_resident_bytes: Option<u64>,
+    resident_bytes: u64,
+    passes: u64,
+}
+
+impl Bounds {
+    fn take_in(&mut self, minute: &Minute) {
+        self.disk_bytes = self.disk_bytes.max(minute.disk_bytes_max);
+        self.live_bytes = minute.live_bytes;
+        self.first_resident_bytes.get_or_insert(minute.resident_bytes);
+        self.resident_bytes = self.resident_bytes.max(minute.resident_bytes);
+        self.passes = minute.passes;
+    }
+
+    fn check(&self, segment_bytes: u64) -> Outcome<()> {
+        let Self { disk_bytes, live_bytes, resident_bytes, passes, .. } = *self;
+        let (disk_max, first) = (3 * live_bytes + 2 * segment_bytes, self.first_resident_bytes.unwrap_or(0));
+        if disk_bytes > disk_max {
+            return Err(format!("the disk held {disk_bytes} bytes where {live_bytes} are live, allowed are {disk_max}").into());
+        }
+        if resident_bytes > first + first / 4 + MEMORY_SLACK_BYTES {
+            return Err(format!("memory grew from {first} to {resident_bytes} bytes").into());
+        }
+        if passes == 0 { Err("no pass came to its end".into()) } else { Ok(()) }
+    }
 }
 
 /// What was seen in one minute.
