@@ -27,13 +27,19 @@ impl Piece {
         Self { memory, page_bytes: PAGE_BYTES }
     }
 
-    /// The same, in large pages where the system has them: look-ups go to random places, and of these the processor finds
-    /// most pages itself.
+    /// The same in large pages, for one that is likely to be filled.
     pub(super) fn large(len: usize) -> Self {
-        let piece = Self::small(len);
+        let mut piece = Self::small(len);
+        piece.page_bytes = LARGE_PAGE_BYTES;
+        piece.use_large_pages();
+        piece
+    }
+
+    /// Lets the system put it in large pages where it has them, now that none of them would be for nothing: look-ups go to
+    /// random places, and of these the processor finds most pages itself.
+    pub(super) fn use_large_pages(&self) {
         #[cfg(target_os = "linux")]
-        let _ = piece.memory.advise(Advice::HugePage);
-        Self { page_bytes: LARGE_PAGE_BYTES, ..piece }
+        let _ = self.memory.advise(Advice::HugePage);
     }
 
     pub(super) fn len(&self) -> usize {

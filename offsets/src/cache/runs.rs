@@ -8,6 +8,8 @@ use super::piece::Piece;
 const PIECE_LEN: usize = 1 << 18;
 const PIECE_BITS: u32 = PIECE_LEN.trailing_zeros();
 const FIRST_LEN: usize = 1 << 6;
+/// From so many pieces on one more is taken in large pages: of one that holds little, little is lost then.
+const SMALL_PIECES: usize = 3;
 /// The longest array.
 pub(super) const RUN_LEN_MAX: usize = 64;
 /// No array.
@@ -57,11 +59,19 @@ impl Runs {
                 if longer - self.used >= len {
                     return;
                 }
-                self.pieces.push(Piece::large(PIECE_LEN));
             }
-            [] => self.pieces.push(Piece::small(FIRST_LEN)),
-            _ => self.pieces.push(Piece::large(PIECE_LEN)),
+            [] => {
+                self.pieces.push(Piece::small(FIRST_LEN));
+                self.used = 0;
+                return;
+            }
+            _ => {}
         }
+        if let Some(last) = self.pieces.last() {
+            last.use_large_pages();
+        }
+        let is_one_of_many = self.pieces.len() >= SMALL_PIECES;
+        self.pieces.push(if is_one_of_many { Piece::large(PIECE_LEN) } else { Piece::small(PIECE_LEN) });
         self.used = 0;
     }
 
@@ -124,11 +134,9 @@ impl Runs {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        let (last, others) = self.pieces.split_last().map_or((0, 0), |(last, others)| (last.memory_bytes(self.used), others.len()));
-        let first = self.pieces.first().map_or(0, |first| first.memory_bytes(PIECE_LEN));
-        last + others.min(1) * first
-            + others.saturating_sub(1) * PIECE_LEN * size_of::<Entry>()
-            + self.pieces.capacity() * size_of::<Piece>()
+        let Some((last, others)) = self.pieces.split_last() else { return 0 };
+        let full: usize = others.iter().map(|piece| piece.memory_bytes(piece.len())).sum();
+        full + last.memory_bytes(self.used) + self.pieces.capacity() * size_of::<Piece>()
     }
 }
 
