@@ -325,12 +325,13 @@ impl Inner {
         Ok(placed)
     }
 
-    /// Syncs where too many segments wait for it. Outside of the writer's lock: other appends go on meanwhile.
+    /// Syncs the oldest segments that wait for it, where they are too many. Outside of the writer's lock: other appends go on
+    /// meanwhile.
     pub(super) fn sync_if_crowded(&self, writer: MutexGuard<'_, Writer>) {
-        let (is_crowded, end, truncations) = (writer.unsynced.len() > UNSYNCED_MAX, writer.next_offset, self.sync.truncations());
+        let is_crowded = writer.unsynced.len() > UNSYNCED_MAX;
         drop(writer);
         // What was appended is where `Buffered` has it; a failure stops the log, and the next call tells.
-        if is_crowded && let Err(error) = self.sync_up_to(end, truncations) {
+        if is_crowded && let Err(error) = self.sync_oldest(UNSYNCED_MAX) {
             tracing::warn!(%error, "closed segments could not be synced");
         }
     }
@@ -444,7 +445,8 @@ impl Inner {
             Some(Arc::new(old.seal()?))
         };
         if let Some(sealed) = sealed.as_ref().filter(|_| !is_planted(Defect::ForgetSealedSegments)) {
-            writer.unsynced.push(Unsynced { base_offset: sealed.base_offset(), file: Arc::clone(&writer.file) });
+            writer.unsynced.push(Unsynced { base_offset: sealed.base_offset(), file: Some(Arc::clone(&writer.file)) });
+            writer.rolls += 1;
         }
         self.segments.replace(|now| {
             let before = now.iter().filter(|s| s.base_offset() != old.base_offset()).cloned();

@@ -2,8 +2,8 @@
 //!
 //! The first to find no sync under way becomes its leader: it takes note of what has been written, syncs it
 //! (older segments first, then the directory, then the active segment), and wakes everybody whose batch was
-//! covered. The rest wait. A failed sync latches the log: what a failed sync left behind is unknown, so it is
-//! never tried again and called durable.
+//! covered. The rest wait. Who never asks for a sync makes small ones on the way, of the oldest segments. A failed sync
+//! latches the log: what a failed sync left behind is unknown, so it is never tried again and called durable.
 
 use std::time::Duration;
 
@@ -14,6 +14,9 @@ use crate::storage::{File, OpenMode};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, wait_at_most};
 use crate::{Error, ErrorKind, Result};
+
+/// Closed segments that an append syncs which finds too many of them, if it has not closed more itself.
+const SYNCED_AT_ONCE: usize = 2;
 
 #[derive(Debug)]
 pub(crate) struct SyncState {
@@ -34,7 +37,8 @@ struct Progress {
 /// What one sync covers.
 pub(crate) struct SyncWork {
     sealed: Vec<Unsynced>,
-    active: Arc<dyn File>,
+    /// None: only closed segments are synced.
+    active: Option<Arc<dyn File>>,
     names_changed: bool,
     end_offset: u64,
     data_end: u64,
@@ -150,33 +154,64 @@ impl Inner {
                 progress = self.wait_for_sync(progress, deadline)?;
                 continue;
             }
-            progress.under_way = true;
-            let before = progress.truncations.len();
-            drop(progress);
-            if is_planted(Defect::RecoveryPointBeforeSync) {
-                self.lease.set_recovery_point(self.end_offset.load(Ordering::Acquire));
-                let _ = self.data_dir.write_checkpoints();
-            }
-            let result = self.lead_sync();
-            progress = self.sync.progress.lock().unwrap_or_else(PoisonError::into_inner);
-            progress.under_way = false;
-            self.sync.changed.notify_all();
-            let synced = result?;
-            if before == progress.truncations.len() {
-                progress.synced_offset = progress.synced_offset.max(synced.end_offset);
-                // Under the lock that a truncation lowers it under, so that it can't end above.
-                self.lease.set_recovery_point(synced.data_end);
-                if self.owns_data_dir && !synced.sealed.is_empty() {
-                    drop(progress);
-                    self.save_recovery_point();
-                    progress = self.sync.progress.lock().unwrap_or_else(PoisonError::into_inner);
-                }
-                if synced.end_offset < offset {
-                    // `offset` was read while a truncation was under way that had been counted already.
-                    return Ok(Synced::Overtaken);
-                }
+            let synced;
+            (progress, synced) = self.lead(progress, |writer| Some(self.take_sync_work(writer)));
+            if synced?.is_some_and(|end| end < offset) {
+                // `offset` was read while a truncation was under way that had been counted already.
+                return Ok(Synced::Overtaken);
             }
         }
+    }
+
+    /// Syncs the oldest of the closed segments that wait for it, where more than `most` do: who never asks for a sync must not
+    /// run out of files, and no append waits for all of them.
+    pub(super) fn sync_oldest(&self, most: usize) -> Result<()> {
+        let mut progress = self.sync.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        while progress.under_way {
+            progress = self.wait_for_sync(progress, None)?;
+        }
+        if self.failure.get().is_some() {
+            return Ok(()); // nothing is written any more, and what failed may not be tried again
+        }
+        self.lead(progress, |writer| self.take_oldest(writer, most)).1.map(drop)
+    }
+
+    /// Syncs what `take` takes; nobody else does at this moment. Gives the end of what it vouches for: none if a truncation has
+    /// overtaken it, or there was nothing to take.
+    fn lead<'a>(
+        &'a self,
+        mut progress: MutexGuard<'a, Progress>,
+        take: impl FnOnce(&mut Writer) -> Option<SyncWork>,
+    ) -> (MutexGuard<'a, Progress>, Result<Option<u64>>) {
+        progress.under_way = true;
+        let before = progress.truncations.len();
+        drop(progress);
+        if is_planted(Defect::RecoveryPointBeforeSync) {
+            self.lease.set_recovery_point(self.end_offset.load(Ordering::Acquire));
+            let _ = self.data_dir.write_checkpoints();
+        }
+        // On its own: the sync is made without the writer's lock.
+        let work = take(&mut self.writer());
+        let result = match work.as_ref().map_or(Ok(()), |work| self.run_sync_work(work)) {
+            Err(_) if is_planted(Defect::SwallowSyncError) => Ok(()),
+            done => done.map_err(|e| self.fail(e)),
+        };
+        progress = self.sync.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.under_way = false;
+        self.sync.changed.notify_all();
+        if let Err(error) = result {
+            return (progress, Err(error));
+        }
+        let Some(work) = work.filter(|_| before == progress.truncations.len()) else { return (progress, Ok(None)) };
+        progress.synced_offset = progress.synced_offset.max(work.end_offset);
+        // Under the lock that a truncation lowers it under, so that it can't end above.
+        self.lease.set_recovery_point(work.data_end);
+        if self.owns_data_dir && !work.sealed.is_empty() {
+            drop(progress);
+            self.save_recovery_point();
+            progress = self.sync.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        }
+        (progress, Ok(Some(work.end_offset)))
     }
 
     fn wait_for_sync<'a>(&'a self, progress: MutexGuard<'a, Progress>, deadline: Option<Duration>) -> Result<MutexGuard<'a, Progress>> {
@@ -217,23 +252,28 @@ impl Inner {
         self.sync.changed.notify_all();
     }
 
-    fn lead_sync(&self) -> Result<SyncWork> {
-        let work = self.take_sync_work(&mut self.writer());
-        match self.run_sync_work(&work) {
-            Err(_) if is_planted(Defect::SwallowSyncError) => {}
-            done => done.map_err(|e| self.fail(e))?,
-        }
-        Ok(work)
-    }
-
     pub(super) fn take_sync_work(&self, writer: &mut Writer) -> SyncWork {
+        writer.rolls = 0;
         SyncWork {
             sealed: std::mem::take(&mut writer.unsynced),
-            active: Arc::clone(&writer.file),
+            active: Some(Arc::clone(&writer.file)),
             names_changed: std::mem::take(&mut writer.names_changed),
             end_offset: writer.next_offset,
             data_end: writer.data_end,
         }
+    }
+
+    /// Of more than `most` closed segments, the oldest: as many as were closed since the last sync, so that they do not become
+    /// more, and a few, so that they become fewer.
+    fn take_oldest(&self, writer: &mut Writer, most: usize) -> Option<SyncWork> {
+        let too_many = writer.unsynced.len().saturating_sub(most);
+        if too_many == 0 {
+            return None;
+        }
+        let rolls = std::mem::take(&mut writer.rolls);
+        let sealed: Vec<_> = writer.unsynced.drain(..too_many.min(rolls.max(SYNCED_AT_ONCE))).collect();
+        let end = writer.unsynced.first().map_or_else(|| writer.active.base_offset(), |next| next.base_offset);
+        Some(SyncWork { sealed, active: None, names_changed: std::mem::take(&mut writer.names_changed), end_offset: end, data_end: end })
     }
 
     /// Older segments first: a batch must never be durable before one that it follows. Their indexes and
@@ -241,7 +281,10 @@ impl Inner {
     pub(super) fn run_sync_work(&self, work: &SyncWork) -> Result<()> {
         for segment in &work.sealed {
             let path = self.place.path(segment.base_offset, FileKind::Log, FileState::Live);
-            segment.file.sync_data().map_err(|e| Error::io("sync", &path, e))?;
+            match &segment.file {
+                Some(file) => file.sync_data().map_err(|e| Error::io("sync", &path, e))?,
+                None => self.sync_if_there(&path)?,
+            }
             for kind in [FileKind::OffsetIndex, FileKind::TimeIndex, FileKind::TxnIndex, FileKind::Snapshot] {
                 self.sync_if_there(&self.place.path(segment.base_offset, kind, FileState::Live))?;
             }
@@ -249,7 +292,8 @@ impl Inner {
         if work.names_changed {
             self.place.sync_dir()?;
         }
-        work.active.sync_data().map_err(|e| Error::io("sync the active segment of", &self.place.dir, e))
+        let Some(active) = &work.active else { return Ok(()) };
+        active.sync_data().map_err(|e| Error::io("sync the active segment of", &self.place.dir, e))
     }
 
     fn sync_if_there(&self, path: &std::path::Path) -> Result<()> {

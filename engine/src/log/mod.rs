@@ -101,17 +101,18 @@ pub(crate) struct Writer {
     pub(crate) epochs: LeaderEpochs,
     /// Sealed since the last sync, ascending.
     pub(crate) unsynced: Vec<Unsynced>,
+    pub(crate) rolls: usize, // since the last sync
     /// A name was made since the last sync of the directory.
     pub(crate) names_changed: bool,
     pub(crate) snapshot_offset: u64,
 }
 
-/// A sealed segment that waits for its sync, with the handle that it was written through: the system reports a failed
-/// write-back to handles that were open when it happened.
+/// A sealed segment that waits for its sync.
 #[derive(Debug)]
 pub(crate) struct Unsynced {
     pub(crate) base_offset: u64,
-    pub(crate) file: Arc<dyn File>,
+    /// What it was written through: a failed write-back is told to whoever had the file open. None where the open synced it.
+    pub(crate) file: Option<Arc<dyn File>>,
 }
 
 #[derive(Debug)]

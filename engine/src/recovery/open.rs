@@ -356,7 +356,7 @@ impl Recovery<'_> {
         self.drop_snapshots(start_offset)?;
         let producers = if no_producers { ProducerStates::default() } else { self.final_producers(&all)? };
         let unsynced = all[..at].iter().filter(|s| !self.input.clean && next_base(&all, s) >= recovery_point);
-        let unsynced = unsynced.map(|s| Ok(Unsynced { base_offset: s.base_offset(), file: s.file()? })).collect::<Result<_>>()?;
+        let unsynced = unsynced.map(|s| Unsynced { base_offset: s.base_offset(), file: None }).collect();
         let mut writer = self.writer(active, file, size, producers, unsynced)?;
         writer.snapshot_offset = if self.has_snapshot(self.next_offset) { self.next_offset } else { u64::MAX };
         self.complete_report(&all, start_offset);
@@ -450,6 +450,7 @@ impl Recovery<'_> {
             producers,
             epochs: std::mem::take(&mut self.epochs),
             unsynced,
+            rolls: 0,
             names_changed: true,
             snapshot_offset: u64::MAX,
         })

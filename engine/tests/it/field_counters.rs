@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use keeplog_engine::record::Record;
+use keeplog_engine::record::{BatchSpec, Record};
 use keeplog_engine::storage::{MemoryStorage, Storage};
 use keeplog_engine::{CleanupPolicy, Durability};
 
 use crate::shim::{Call, Shim, Verdict};
-use crate::support::{LOG, append, append_synced, disk, open, open_on, put, small};
+use crate::support::{LOG, append, append_synced, batch, disk, open, open_on, put, small};
 
 /// A closed log of `segments` closed segments and an active one.
 fn closed_log(segments: u64) -> Arc<MemoryStorage> {
@@ -103,6 +103,59 @@ fn g04_a_roll_waits_for_no_sync() {
     let image = shim.after_power_cut();
     drop(log);
     assert_eq!(open(&image, small()).end_offset(), 32);
+}
+
+/// Who never asks for a sync: no append pays for more than a few segments, however many have waited; and all is safe that lies
+/// below the recovery point.
+#[test]
+fn g04_no_append_syncs_more_than_a_few_segments() {
+    // Four files each, two segments, the directory, a checkpoint with its directory.
+    const SYNCS_MAX: usize = 2 * 4 + 1 + 2;
+    let shim = Shim::over(&disk());
+    let log = open_on(&shim, small()).unwrap();
+    let mut most = 0;
+    for i in 0..300 {
+        let syncs = shim.count(|call, _| matches!(call, Call::Sync | Call::SyncDir));
+        append(&log, &format!("{i:03000}")).unwrap();
+        most = most.max(*syncs.lock().unwrap());
+    }
+    assert!(log.segments().all().len() > 290 && (1..=SYNCS_MAX).contains(&most), "{most} syncs in one append");
+    assert!(log.recovery_point() >= log.end_offset() - 40, "{} of {}", log.recovery_point(), log.end_offset());
+    // One that closes many segments itself pays for as many.
+    let entries: Vec<u8> = (300..500_u64)
+        .flat_map(|offset| batch(BatchSpec { base_offset: offset, ..BatchSpec::default() }, &[("k", Some(&*"v".repeat(3000)))]))
+        .collect();
+    log.append_as_follower(&entries, Durability::Buffered).unwrap();
+    assert!(shim.open_files() <= 40, "{} files are open", shim.open_files());
+    let (point, killed, cut) = (log.recovery_point(), shim.live(), shim.after_power_cut());
+    assert!(point >= 460);
+    drop(log);
+    assert_eq!(open(&killed, small()).end_offset(), 500);
+    let log = open(&cut, small());
+    assert!(log.end_offset() >= point && log.recovery_report().is_sound(), "{}", log.recovery_report());
+}
+
+/// A log of a broker that was killed, of which nothing is known to be safe: it opens without a file for each segment, and its
+/// segments are synced a few at a time.
+#[test]
+fn g04_segments_that_an_open_finds_wait_without_a_file_each() {
+    let disk = closed_log(300);
+    for name in [".kafka_cleanshutdown", "recovery-point-offset-checkpoint"] {
+        disk.remove_file(&Path::new("/data").join(name)).unwrap();
+    }
+    let shim = Shim::over(&disk);
+    let log = open_on(&shim, small()).unwrap();
+    assert!(shim.open_files() <= 6, "{} files are open", shim.open_files());
+    let mut most = 0;
+    for _ in 0..140 {
+        let syncs = shim.count(|call, path| call == Call::Sync && path.extension().is_some_and(|e| e == "log"));
+        append(&log, "v").unwrap();
+        most = most.max(*syncs.lock().unwrap());
+    }
+    let set = log.segments();
+    assert_eq!((most, log.recovery_point()), (2, set.sealed()[set.sealed().len() - 32].base_offset()));
+    log.sync().unwrap();
+    assert_eq!(log.recovery_point(), log.end_offset());
 }
 
 #[test]
