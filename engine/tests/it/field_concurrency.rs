@@ -1,10 +1,9 @@
 //! What went wrong elsewhere when several did something at once: part (f) of docs/FIELD_REPORTS.md. Schedules are explored in
 //! `fuzz/models`; here the threads of a real machine run.
 
-use std::io::ErrorKind::Other;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use keeplog_engine::record::{BatchSpec, Record, TxnResult};
@@ -12,7 +11,7 @@ use keeplog_engine::storage::{File, FileLayer, Layer, MemoryStorage, OpenMode, S
 use keeplog_engine::{CleanupPolicy, Durability, ErrorKind, Log, TransactionEnd};
 
 use crate::shim::{Call, Shim, Verdict};
-use crate::support::{LOG, T0, all, append, append_synced, batch, disk, files, open, open_on, producer, small, text};
+use crate::support::{LOG, T0, all, append, batch, disk, files, open, open_on, producer, small, text};
 
 fn fill(log: &Log, records: u64) {
     (0..records).for_each(|i| _ = append(log, &format!("{i:0100}")).unwrap());
@@ -121,32 +120,6 @@ fn f07_offset_segment_and_position_change_together() {
     assert_eq!((log.segments().all().len(), all(&log).len()), (401, 400));
 }
 
-/// Many appenders and segments that hold little: each write is where the index says, and in the segment that it was given.
-#[test]
-fn f08_a_roll_takes_no_write_under_way_with_it() {
-    let disk = disk();
-    let log = open(&disk, small());
-    let placed: Vec<_> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..32_usize)
-            .map(|worker| {
-                let log = &log;
-                scope.spawn(move || {
-                    let one = |i: usize| format!("{worker} {i} {}", "v".repeat(i * 13 % 300));
-                    (0..40).map(|i| (append(log, &one(i)).unwrap(), one(i))).collect::<Vec<_>>()
-                })
-            })
-            .collect();
-        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
-    });
-    for (offset, value) in &placed {
-        let found = text(&log.read_from(*offset).unwrap().next().unwrap().unwrap());
-        assert_eq!((found.0, found.2.as_ref()), (*offset, Some(value)));
-    }
-    log.close().unwrap();
-    let log = open(&disk, small());
-    assert_eq!((all(&log).len(), log.recovery_report().rebuilt.len()), (32 * 40, 0));
-}
-
 /// The active segment is replaced while it is empty, again and again: there always is one.
 #[test]
 fn f09_there_is_never_no_segment() {
@@ -171,28 +144,6 @@ fn f09_there_is_never_no_segment() {
         done.store(true, Ordering::Release);
     });
     assert_eq!(all(&log).len(), 200);
-}
-
-/// Segments that wait for their sync are removed before it comes, by retention, truncation or with their log.
-#[test]
-fn f10_a_late_sync_passes_over_what_is_gone() {
-    let shim = Shim::over(&disk());
-    let log = open_on(&shim, small().cleanup_policy(CleanupPolicy::Delete)).unwrap();
-    fill(&log, 100);
-    log.advance_start(60).unwrap();
-    assert!(log.apply_retention().unwrap().segments > 0);
-    log.sync().unwrap();
-    fill(&log, 100);
-    log.truncate_to(70).unwrap();
-    log.sync().unwrap();
-    assert_eq!(log.recovery_point(), 70);
-    fill(&log, 100);
-    // A real error is told all the same.
-    shim.set_rule(|call, path| if call == Call::Sync && path.starts_with(LOG) { Verdict::Fail(Other) } else { Verdict::Go });
-    assert_eq!(log.sync().unwrap_err().kind(), ErrorKind::Io);
-    shim.heal();
-    assert_eq!(log.close().unwrap_err().kind(), ErrorKind::Poisoned);
-    assert_eq!(log.sync().unwrap_err().kind(), ErrorKind::Poisoned);
 }
 
 /// A hundred segments, of which the first 37 go: by age, by size, by the start. The active one never.
@@ -314,49 +265,43 @@ fn f14_readers_of_one_file_are_under_way_at_once() {
     assert!(*readers.0.lock().unwrap() > READERS);
 }
 
-/// Sixteen that append and sync, and a failure in the middle: the durable offset only rises, and is never above what is safe.
+/// The tightest retention there is, beside appends: what has just been appended stays, as does the end, also where the power
+/// fails; and no start above the end is taken.
 #[test]
-fn f15_the_durable_offset_only_rises() {
-    for fails_at in [5, 50, usize::MAX] {
-        let shim = Shim::over(&disk());
-        let log = open_on(&shim, small()).unwrap();
-        let mut syncs = 0;
-        shim.set_rule(move |call, path| {
-            syncs += usize::from(call == Call::Sync && path.to_string_lossy().ends_with(".log"));
-            if call == Call::Sync && syncs >= fails_at { Verdict::Fail(Other) } else { Verdict::Go }
-        });
-        let (done, acknowledged) = (AtomicBool::new(false), AtomicU64::new(0));
+fn f16_retention_never_passes_what_is_appended() {
+    for options in [small().retention_ms(Some(0)), small().retention_ms(None).retention_bytes(Some(0))] {
+        let memory = disk();
+        memory.set_now_ms(T0 + 1);
+        let shim = Shim::over(&memory);
+        let log = open_on(&shim, options.clone().cleanup_policy(CleanupPolicy::Delete)).unwrap();
+        let done = AtomicBool::new(false);
+        let mut points = 0;
         std::thread::scope(|scope| {
-            let watching = scope.spawn(|| {
-                let mut last = 0;
+            scope.spawn(|| {
                 while !done.load(Ordering::Acquire) {
-                    let point = log.recovery_point();
-                    assert!(point >= last && point <= log.end_offset());
-                    last = point;
+                    log.apply_retention().unwrap();
+                    let start = log.start_offset();
+                    assert!(start <= log.end_offset());
+                    let refused = log.advance_start(log.end_offset() + 1000).unwrap_err();
+                    assert_eq!((refused.kind(), log.start_offset() >= start), (ErrorKind::OutOfRange, true));
                 }
             });
-            let workers: Vec<_> = (0..16)
-                .map(|_| {
-                    scope.spawn(|| {
-                        for _ in 0..30 {
-                            match append_synced(&log, "v") {
-                                Ok(offset) => _ = acknowledged.fetch_max(offset + 1, Ordering::AcqRel),
-                                Err(error) => return assert!(matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned)),
-                            }
-                        }
-                    })
-                })
-                .collect();
-            workers.into_iter().for_each(|worker| worker.join().unwrap());
+            for i in 0..400 {
+                let offset = append(&log, &format!("{i:0100}")).unwrap();
+                let found = log.read_from(offset).unwrap().next().map(|record| record.unwrap().offset());
+                assert_eq!(found, Some(offset), "it is in the active segment");
+                if i % 40 == 20 {
+                    let start = log.start_offset();
+                    let log = open(&shim.after_power_cut(), options.clone());
+                    assert!(log.start_offset() <= log.end_offset() && log.end_offset() >= start, "{}", log.recovery_report());
+                    points += usize::from(start > 0);
+                }
+            }
             done.store(true, Ordering::Release);
-            watching.join().unwrap();
         });
-        let (point, acknowledged) = (log.recovery_point(), acknowledged.into_inner());
-        assert!(point >= acknowledged);
-        let image = shim.after_power_cut();
-        drop(log);
-        let log = open(&image, small());
-        assert!(log.end_offset() >= point && log.recovery_report().is_sound(), "{point}: {}", log.recovery_report());
+        log.apply_retention().unwrap();
+        assert!(log.start_offset() > 300 && points > 0);
+        assert_eq!((log.end_offset(), all(&log).len() as u64), (400, 400 - log.start_offset()));
     }
 }
 
@@ -405,34 +350,6 @@ fn f18_all_files_of_a_removed_segment_go() {
     assert_eq!(reader.count(), 1, "the aborted one is still known as such");
     assert_eq!(of_first(""), 0, "{:?}", files(&disk));
     log.close().unwrap();
-}
-
-/// Rolls, appends and a close at the same instant: what was appended is there, and nothing comes after.
-#[test]
-fn f19_a_close_takes_the_last_batch_with_it() {
-    for round in 0..100 {
-        let disk = disk();
-        let log = open(&disk, small());
-        let start = Barrier::new(3);
-        let appended = std::thread::scope(|scope| {
-            let appending = scope.spawn(|| {
-                start.wait();
-                (0..50).take_while(|_| append(&log, &format!("{round:0100}")).is_ok()).count()
-            });
-            scope.spawn(|| {
-                start.wait();
-                while log.roll().is_ok() && log.end_offset() < 50 {}
-            });
-            start.wait();
-            log.close().unwrap();
-            appending.join().unwrap()
-        });
-        assert_eq!(append(&log, "late").unwrap_err().kind(), ErrorKind::Closed);
-        drop(log);
-        let log = open(&disk, small());
-        assert!(log.recovery_report().clean);
-        assert_eq!(all(&log).len(), appended);
-    }
 }
 
 /// Buffers are used again, after failures too: no byte of one batch, or of another log, is found in the next.

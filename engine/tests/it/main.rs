@@ -10,6 +10,7 @@ mod field_input;
 mod field_recovery;
 mod field_rewrites;
 mod field_side_files;
+mod field_syncs;
 mod pieces;
 mod reading;
 mod recovering;
