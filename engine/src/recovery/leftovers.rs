@@ -11,7 +11,7 @@ use crate::planted::{Defect, is_planted};
 use crate::scan::{EntryScanner, SCAN_BUFFER_BYTES};
 use crate::segment::{Place, SEGMENT_FILES};
 use crate::storage::{Entry, EntryKind, OpenMode};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// The files of the log's directory whose names mean something, ascending.
 pub(crate) fn list(place: &Place) -> Result<Vec<FileName>> {
@@ -40,6 +40,13 @@ fn refuse_strangers(place: &Place, entries: &[Entry]) -> Result<()> {
     Ok(())
 }
 
+/// What has the name of a working file, and is none: nobody's to remove, as it is nothing that was made here.
+fn strangers(entries: &[Entry]) -> impl Iterator<Item = (&str, &'static str)> {
+    let is_working = |name: &str| names::parse_file_name(name).is_some_and(|file| file.state != FileState::Live);
+    let what = |kind| if kind == EntryKind::Directory { "a directory" } else { "a link or a device" };
+    entries.iter().filter(move |e| e.kind != EntryKind::File && is_working(&e.name)).map(move |e| (&*e.name, what(e.kind)))
+}
+
 /// Removes every `.cleaned` file.
 pub(crate) fn purge_cleaned(place: &Place) -> Result<()> {
     purge(place, |state| state == FileState::Cleaned)
@@ -47,7 +54,14 @@ pub(crate) fn purge_cleaned(place: &Place) -> Result<()> {
 
 /// The same, and files of replaced segments that could not be removed when their last reader let go of them. Those that
 /// are still read are held open.
+///
+/// # Errors
+/// `AlreadyExists` where something else has the name of a working file: a swap would stop half way at it.
 pub(crate) fn purge_leftovers(place: &Place) -> Result<()> {
+    if let Some((name, what)) = strangers(&entries(place)?).next() {
+        let detail = format!("{what} has the name of a working file of the cleaner: move it away");
+        return Err(Error::new(ErrorKind::AlreadyExists, "replace segments beside", detail).at(&place.dir.join(name)));
+    }
     purge(place, |state| matches!(state, FileState::Cleaned | FileState::Deleted))
 }
 
@@ -69,6 +83,11 @@ pub(super) fn tidy(place: &Place, report: &mut RecoveryReport) -> Result<()> {
     }
     let entries = entries(place)?;
     refuse_strangers(place, &entries)?;
+    for (name, what) in strangers(&entries) {
+        report.notes.push(format!(
+            "{name} is {what} with the name of a working file: it was left alone, and nothing is cleaned until it is moved away"
+        ));
+    }
     let files = files(&entries);
     let in_state = |state| files.iter().filter(move |f| f.state == state);
     for file in in_state(FileState::Deleted) {

@@ -248,3 +248,37 @@ fn a15_readers_and_recovery_pass_over_a_control_batch_without_records() {
     assert!(log.recovery_report().is_sound(), "{}", log.recovery_report());
     assert_eq!(look(&log), (vec![0, 2], vec![0, 2], 4));
 }
+
+/// A directory or a link with the name of a working file is nothing that was made here: it stays, with all that is in it.
+#[test]
+fn strangers_with_the_names_of_working_files_are_left_alone_and_told() {
+    for suffix in [".log.cleaned", ".log.swap.x", ".index.swap", ".timeindex.deleted", ".log.deleted"] {
+        for is_directory in [true, false] {
+            let disk = disk();
+            let log = open(&disk, small());
+            fill(&log);
+            let path = crate::support::path(&format!("{:020}{suffix}", 0));
+            if is_directory {
+                disk.create_dir(&path).unwrap();
+                drop(disk.open(&path.join("inside"), keeplog_engine::storage::OpenMode::CreateNew).unwrap());
+            } else {
+                disk.create_other(&path).unwrap();
+            }
+            let is_working = !suffix.ends_with(".x");
+            let check = |log: &Log| match log.begin_rewrite() {
+                Ok(_) => assert!(!is_working, "{suffix}"),
+                Err(error) => {
+                    assert_eq!((error.kind(), error.path()), (ErrorKind::AlreadyExists, Some(&*path)), "{error}");
+                    assert!(is_working && error.to_string().contains("move it away"), "{error}");
+                }
+            };
+            check(&log);
+            log.close().unwrap();
+            let log = open(&disk, small());
+            assert_eq!(log.recovery_report().notes.len(), usize::from(is_working), "{}", log.recovery_report());
+            check(&log);
+            assert_eq!(all(&log).len(), 100);
+            assert!(disk.metadata(&path).is_ok() && (!is_directory || disk.metadata(&path.join("inside")).is_ok()), "{suffix} is gone");
+        }
+    }
+}
