@@ -1,11 +1,12 @@
 //! The data of the segments, batch by batch: what a reader relies on.
 
 use std::collections::HashMap;
+use std::path::Path;
 
-use keeplog_engine::Error;
 use keeplog_engine::record::{BatchHeader, ControlType, DecodeError, Decoder, RecordRef, TimestampType};
 use keeplog_engine::scan::{Entry, EntryScanner, SCAN_BUFFER_BYTES, ScanCause, ScanError};
 use keeplog_engine::storage::{File, OpenMode, Storage};
+use keeplog_engine::{Error, ErrorKind};
 
 use crate::DECODED_BYTES_MAX;
 use crate::codes;
@@ -73,7 +74,7 @@ impl<'s> Walk<'s> {
                 Ok(entry) => {
                     progress(u64::from(entry.header.size));
                     watches.batch(entry.position, &entry.header);
-                    aborted.extend(self.batch(owner, &entry, findings));
+                    aborted.extend(self.batch(&path, owner, &entry, findings)?);
                     extent.next_offset = extent.next_offset.max(entry.header.next_offset());
                     extent.largest_timestamp = extent.largest_timestamp.max(entry.header.max_timestamp);
                 }
@@ -90,7 +91,7 @@ impl<'s> Walk<'s> {
     }
 
     /// Checks one batch; gives back the transaction that it aborts.
-    fn batch(&mut self, owner: Owner<'_>, entry: &Entry<'_>, findings: &mut Findings) -> Option<Aborted> {
+    fn batch(&mut self, path: &Path, owner: Owner<'_>, entry: &Entry<'_>, findings: &mut Findings) -> Result<Option<Aborted>, Error> {
         let header = &entry.header;
         let place = Place::file(owner.log).at(entry.position).offset(header.base_offset);
         self.batches += 1;
@@ -102,7 +103,7 @@ impl<'s> Walk<'s> {
                 format!("{e} (batch of offsets {}..={}, {} bytes)", header.base_offset, header.last_offset, header.size),
             );
             // What its fields say is not to be trusted, but for the place of the next batch.
-            return None;
+            return Ok(None);
         }
         let first = match self.decode(entry) {
             Ok(facts) => {
@@ -111,6 +112,10 @@ impl<'s> Walk<'s> {
                     findings.add(codes::MAX_TIMESTAMP, place, message);
                 }
                 facts.first_offset.unwrap_or(header.base_offset)
+            }
+            // Nothing is known of it then.
+            Err(e @ DecodeError::OutOfMemory { .. }) => {
+                return Err(Error::new(ErrorKind::OutOfMemory, "check", e.to_string()).at(path).position_at(entry.position));
             }
             Err(e) => {
                 findings.add(codes::RECORDS, place, e.to_string());
@@ -125,7 +130,7 @@ impl<'s> Walk<'s> {
             findings.add(codes::OFFSET_OUTSIDE_SEGMENT, place, message);
         }
         self.last_offset = self.last_offset.max(Some(header.last_offset));
-        self.transaction(entry)
+        Ok(self.transaction(entry))
     }
 
     fn decode(&mut self, entry: &Entry<'_>) -> Result<RecordFacts, DecodeError> {

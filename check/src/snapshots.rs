@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use keeplog_engine::Error;
+use keeplog_engine::room;
 use keeplog_engine::snapshot;
 use keeplog_engine::storage::{OpenMode, Storage, read_full_at};
 
@@ -50,7 +51,7 @@ fn check_contents(storage: &dyn Storage, path: &Path, number: u64, place: Place<
         findings.add(codes::SNAPSHOT_DAMAGED, place, format!("it has {len} bytes, more than a snapshot can have"));
         return Ok(());
     }
-    let mut bytes = vec![0; len as usize];
+    let mut bytes = room::zeroed(len as usize).map_err(io)?;
     let got = read_full_at(&*file, &mut bytes, 0).map_err(io)?;
     match snapshot::parse(&bytes[..got]) {
         Err(why) => findings.add(codes::SNAPSHOT_DAMAGED, place, why.to_string()),

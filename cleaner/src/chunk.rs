@@ -3,6 +3,7 @@
 //! Filled by `scan`, marked by `decide`, read by `emit`.
 
 use keeplog_engine::record::{BatchHeader, RecordRef};
+use keeplog_engine::room;
 
 use crate::dedup::Place;
 
@@ -217,14 +218,14 @@ impl Chunk {
     }
 
     /// Makes room for `size` bytes that begin at `position` of a file, and forgets all that it had.
-    pub(crate) fn begin(&mut self, position: u32, size: usize) {
+    pub(crate) fn begin(&mut self, position: u32, size: usize) -> std::io::Result<()> {
         if self.buffer.capacity() > BUFFER_BYTES_KEPT && size + BUFFER_ALIGN <= BUFFER_BYTES_KEPT {
             self.buffer = Vec::new();
         }
         if self.area.capacity() > BUFFER_BYTES_KEPT {
             self.area = Vec::new();
         }
-        self.buffer.resize(size + BUFFER_ALIGN, 0);
+        room::resize(&mut self.buffer, size + BUFFER_ALIGN)?;
         self.pad = self.buffer.as_ptr().align_offset(BUFFER_ALIGN).min(BUFFER_ALIGN);
         self.buffer.truncate(self.pad + size);
         self.position = position;
@@ -232,6 +233,7 @@ impl Chunk {
         self.probes.clear();
         self.bodies.clear();
         self.counts = ScanCounts::default();
+        Ok(())
     }
 }
 
@@ -242,12 +244,12 @@ mod tests {
     #[test]
     fn b04_the_buffer_of_a_large_batch_is_given_back_by_the_next_chunk() {
         let mut chunk = Chunk::default();
-        chunk.begin(0, 64 << 10);
+        chunk.begin(0, 64 << 10).unwrap();
         assert_eq!(chunk.bytes().len(), 64 << 10);
-        chunk.begin(0, BUFFER_BYTES_KEPT + 1);
+        chunk.begin(0, BUFFER_BYTES_KEPT + 1).unwrap();
         chunk.area = Vec::with_capacity(BUFFER_BYTES_KEPT + 1);
         assert!(chunk.buffer.capacity() > BUFFER_BYTES_KEPT);
-        chunk.begin(0, 64 << 10);
+        chunk.begin(0, 64 << 10).unwrap();
         assert_eq!(chunk.bytes().len(), 64 << 10);
         assert!(chunk.buffer.capacity() <= BUFFER_BYTES_KEPT && chunk.area.capacity() <= BUFFER_BYTES_KEPT);
     }

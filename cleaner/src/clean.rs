@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use keeplog_engine::room;
 use keeplog_engine::storage::{File, OpenMode, Storage, read_full_at};
 use keeplog_engine::sync::{Mutex, on_threads};
 use keeplog_engine::{Error, ErrorKind, Log, OutputSegment, Replaced, Result, Rewrite, SealedOutput, Segment};
@@ -180,7 +181,7 @@ impl Source for LogSource {
         };
         let read = || {
             let len = usize::try_from(file.len()?).map_err(io::Error::other)?;
-            let mut bytes = vec![0; len];
+            let mut bytes = room::zeroed(len)?;
             let read = read_full_at(&*file, &mut bytes, 0)?;
             bytes.truncate(read);
             Ok(bytes)

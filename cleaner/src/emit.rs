@@ -211,9 +211,15 @@ fn failed(cause: RebuildError, chunk: &Chunk, entry: &Entry, source: &dyn Source
     let position = chunk.position + entry.start;
     match cause {
         RebuildError::Decode(cause) => corrupt(source, position, cause),
-        RebuildError::Encode(cause) => Error::new(ErrorKind::Unsupported, OP, "a batch does not fit the format when written again")
-            .at(source.path())
-            .position_at(u64::from(position))
-            .caused_by(cause),
+        RebuildError::Encode(cause) => {
+            let why = match cause {
+                EncodeError::OffsetSpan { offset, base } => format!(
+                    "its records have offsets from {base} to {offset}, and a batch of format v2, in which it would be written again, \
+                     spans 2147483648 at most: this log can't be cleaned, unless its records are copied into a new one"
+                ),
+                other => format!("it does not fit the format when it is written again: {other}"),
+            };
+            Error::new(ErrorKind::TooLarge, OP, why).at(source.path()).position_at(u64::from(position)).caused_by(cause)
+        }
     }
 }

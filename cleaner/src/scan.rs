@@ -47,10 +47,10 @@ impl<'a> Scanner<'a> {
         order: Order,
         chunk: &mut Chunk,
     ) -> Result<()> {
-        chunk.begin(start, (end - start) as usize);
+        let io = |e| Error::io(OP, source.path(), e).position_at(u64::from(start));
+        chunk.begin(start, (end - start) as usize).map_err(io)?;
         let pad = chunk.pad;
-        read_exact_at(file, &mut chunk.buffer[pad..], u64::from(start))
-            .map_err(|e| Error::io(OP, source.path(), e).position_at(u64::from(start)))?;
+        read_exact_at(file, &mut chunk.buffer[pad..], u64::from(start)).map_err(io)?;
         self.entries(source, order, chunk)?;
         self.records(source, chunk)
     }
@@ -132,10 +132,13 @@ impl<'a> Scanner<'a> {
 
     /// The records of the entries that are judged by their keys, and how many there are in the others.
     fn records(&mut self, source: &dyn Source, chunk: &mut Chunk) -> Result<()> {
-        let Chunk { buffer, pad, position, entries, probes, bodies, area, counts, .. } = chunk;
+        let Chunk { buffer, pad, position, entries, probes, bodies, area, counts, first_offset, .. } = chunk;
         let bytes = &buffer[*pad..];
         // What an earlier chunk has left there that could not be read to its end.
         self.decoder.exchange_kept(area);
+        if entries.iter().any(|entry| entry.traits.has(Traits::LEGACY)) {
+            *first_offset = self.first_offsets(source, &bytes[..], *position, entries)?;
+        }
         for entry in entries {
             (entry.probes, entry.bodies) = (probes.len() as u32, bodies.len() as u32);
             let own = &bytes[entry.start as usize..][..entry.size as usize];
@@ -151,6 +154,29 @@ impl<'a> Scanner<'a> {
         counts.records_read += probes.len() as u64;
         counts.records_keyless = probes.iter().filter(|probe| probe.marks.is_keyless()).count() as u64;
         Ok(())
+    }
+
+    /// The first offset of the entries of a chunk with some of an old format, whose wrappers do not say where they begin: that
+    /// each begins behind the one before it only shows here.
+    #[cold]
+    fn first_offsets(&mut self, source: &dyn Source, bytes: &[u8], position: u32, entries: &[Entry]) -> Result<u64> {
+        let (mut first, mut next) = (None, source.base_offset());
+        for entry in entries {
+            let (own, at) = (&bytes[entry.start as usize..][..entry.size as usize], position + entry.start);
+            let header = BatchHeader::parse(own).map_err(|e| corrupt(source, at, e))?;
+            let begins = self.decoder.base_offset(own).map_err(|e| corrupt(source, at, e))?;
+            if begins < next {
+                let format = header.magic;
+                let why = format!(
+                    "the entry of format v{format} has offsets from {begins} on, but those below {next} were there before: \
+                     it was written twice, or with wrong offsets, and what it holds can't be told from what it repeats"
+                );
+                return Err(corrupt_order(source, at, &why));
+            }
+            first.get_or_insert(begins);
+            next = header.next_offset();
+        }
+        Ok(first.unwrap_or(next))
     }
 
     /// The probes of one entry, and its bodies, if it is compressed and there is room to keep them.

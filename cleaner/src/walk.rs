@@ -1,8 +1,9 @@
 //! Ascending over the headers of a segment, without reading what is between them where it can be helped.
 
 use keeplog_engine::record::{BatchHeader, DecodeError, HEADER_V2_BYTES};
+use keeplog_engine::room;
 use keeplog_engine::storage::{File, read_full_at};
-use keeplog_engine::{Error, Result};
+use keeplog_engine::{Error, ErrorKind, Result};
 
 use crate::source::Source;
 
@@ -123,10 +124,10 @@ impl<'a> HeaderWalk<'a> {
         }
         let usual = if self.jumped { PEEK_BYTES } else { WINDOW_BYTES };
         let wanted = usual.max(size).min((self.end - position) as usize);
-        self.window.resize(wanted, 0);
+        let io = |e| Error::io(OP, self.source.path(), e).position_at(u64::from(position));
+        room::resize(&mut self.window, wanted).map_err(io)?;
         self.window_position = position;
-        let read = read_full_at(self.file, &mut self.window, u64::from(position))
-            .map_err(|e| Error::io(OP, self.source.path(), e).position_at(u64::from(position)))?;
+        let read = read_full_at(self.file, &mut self.window, u64::from(position)).map_err(io)?;
         self.window.truncate(read);
         if read < size {
             let short = DecodeError::Truncated { needed: size as u64, available: read as u64 };
@@ -138,6 +139,9 @@ impl<'a> HeaderWalk<'a> {
 
 /// Damage in the file of `source`.
 pub(crate) fn corrupt(source: &dyn Source, position: u32, cause: DecodeError) -> Error {
+    if let DecodeError::OutOfMemory { .. } = cause {
+        return Error::new(ErrorKind::OutOfMemory, OP, cause.to_string()).at(source.path()).position_at(position.into()).caused_by(cause);
+    }
     Error::corrupt(OP, source.path(), u64::from(position), format!("{cause}; run verify")).caused_by(cause)
 }
 

@@ -4,6 +4,10 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use nix::libc;
+
+use crate::record::DecodeError;
+
 /// Shorthand for results of this crate and of the crates above it.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -29,6 +33,10 @@ pub enum ErrorKind {
     Corrupt,
     /// Written by a newer format: upgrade.
     Unsupported,
+    /// It is more than the format can hold that it would be written in: leave it as it is, or copy it elsewhere.
+    TooLarge,
+    /// There is not enough memory for what is to be read: give the process more, or let fewer run at a time.
+    OutOfMemory,
     /// An earlier failure of a write or a sync stopped this log: reopen it.
     Poisoned,
     /// The handle was closed.
@@ -93,10 +101,11 @@ impl Error {
         let kind = match cause.kind() {
             io::ErrorKind::NotFound => ErrorKind::NotFound,
             io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::StorageFull,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => ErrorKind::StorageFull,
+            io::ErrorKind::OutOfMemory => ErrorKind::OutOfMemory,
             _ => ErrorKind::Io,
         };
-        Self::new(kind, op, "").at(path).caused_by(cause)
+        Self::new(kind, op, advice(&cause)).at(path).caused_by(cause)
     }
 
     /// The same error as one of another kind.
@@ -134,9 +143,13 @@ impl Error {
         self
     }
 
-    /// Adds the cause.
+    /// Adds the cause. Whatever was made of it: for want of memory nothing is known to be damaged.
     #[must_use]
     pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        let decoding = (&source as &(dyn std::error::Error + 'static)).downcast_ref::<DecodeError>();
+        if let Some(DecodeError::OutOfMemory { .. }) = decoding {
+            self.0.kind = ErrorKind::OutOfMemory;
+        }
         self.0.source = Some(Box::new(source));
         self
     }
@@ -188,6 +201,17 @@ impl Error {
     #[must_use]
     pub fn is_corruption(&self) -> bool {
         self.0.kind == ErrorKind::Corrupt
+    }
+}
+
+/// What can be done about what the system says, where it says it in a way that few know.
+fn advice(cause: &io::Error) -> &'static str {
+    match cause.raw_os_error() {
+        Some(libc::EMFILE) => "too many files are open in this process: raise its limit (ulimit -n; LimitNOFILE in a systemd unit)",
+        Some(libc::ENFILE) => "too many files are open on this machine: raise its limit (sysctl fs.file-max)",
+        Some(libc::EFBIG) => "the file would become larger than this process may make one: raise the limit (ulimit -f)",
+        _ if cause.kind() == io::ErrorKind::OutOfMemory => "there is not enough memory: give the process more, or let fewer run at a time",
+        _ => "",
     }
 }
 

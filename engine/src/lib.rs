@@ -16,6 +16,7 @@ pub mod planted;
 mod producers;
 pub mod record;
 mod recovery;
+pub mod room;
 pub mod scan;
 mod segment;
 mod segment_set;

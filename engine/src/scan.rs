@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 
 use crate::record::{BatchHeader, DecodeError, HEADER_V2_BYTES, SCAN_PEEK_BYTES};
+use crate::room;
 use crate::storage::{File, read_full_at};
 
 /// Reads positioned at a multiple of this many bytes in memory are several times faster on some processors.
@@ -90,7 +91,8 @@ impl<'f> EntryScanner<'f> {
         let span = usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX);
         let capacity = buffer_bytes.min(span).max(BUFFER_BYTES_MIN);
         let mut scanner = Self { file, position: start, end, buffer: Vec::new(), pad: 0, from: 0, filled: 0, failed: false };
-        scanner.grow(capacity);
+        // Where there is no memory for it, the first entry says so.
+        let _ = scanner.grow(capacity);
         scanner
     }
 
@@ -158,7 +160,7 @@ impl<'f> EntryScanner<'f> {
         self.filled = have;
         let capacity = self.buffer.len() - self.pad;
         if wanted > capacity {
-            self.grow(wanted.max(capacity * 2).min(usize::try_from(left).unwrap_or(usize::MAX)));
+            self.grow(wanted.max(capacity * 2).min(usize::try_from(left).unwrap_or(usize::MAX))).map_err(ScanCause::Io)?;
         }
         let room = self.buffer.len() - self.pad - have;
         let take = room.min(usize::try_from(left - have as u64).unwrap_or(usize::MAX));
@@ -167,12 +169,13 @@ impl<'f> EntryScanner<'f> {
         Ok(())
     }
 
-    fn grow(&mut self, capacity: usize) {
-        let mut buffer = vec![0; capacity + BUFFER_ALIGN];
+    fn grow(&mut self, capacity: usize) -> io::Result<()> {
+        let mut buffer = room::zeroed(capacity + BUFFER_ALIGN)?;
         let pad = buffer.as_ptr().align_offset(BUFFER_ALIGN).min(BUFFER_ALIGN);
         buffer.truncate(pad + capacity);
         buffer[pad..pad + self.filled].copy_from_slice(&self.buffer[self.pad..self.pad + self.filled]);
         self.buffer = buffer;
         self.pad = pad;
+        Ok(())
     }
 }

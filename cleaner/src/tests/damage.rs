@@ -162,3 +162,75 @@ proptest! {
         }
     }
 }
+
+/// A message of format v0 or v1.
+fn message(offset: i64, magic: u8, codec: u8, key: Option<&[u8]>, value: &[u8]) -> Vec<u8> {
+    let mut body = vec![magic, codec];
+    if magic == 1 {
+        body.extend(T0.to_be_bytes());
+    }
+    body.extend(key.map_or(-1, |key| key.len() as i32).to_be_bytes());
+    body.extend(key.unwrap_or_default());
+    body.extend((value.len() as i32).to_be_bytes());
+    body.extend(value);
+    let size = body.len() as i32 + 4;
+    [&offset.to_be_bytes()[..], &size.to_be_bytes(), &crc32fast::hash(&body).to_be_bytes(), &body].concat()
+}
+
+/// A wrapper with the offset `offset` of messages with these offsets in it, in gzip without any compression.
+fn wrapper(offset: i64, magic: u8, inner: &[i64]) -> Vec<u8> {
+    let set: Vec<u8> = inner.iter().flat_map(|at| message(*at, magic, 0, Some(format!("key-{at}").as_bytes()), b"v")).collect();
+    let len = set.len() as u16;
+    let mut gzip = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff, 1];
+    gzip.extend([len.to_le_bytes(), (!len).to_le_bytes()].concat());
+    gzip.extend(&set);
+    gzip.extend([crc32fast::hash(&set), u32::from(len)].map(u32::to_le_bytes).concat());
+    message(offset, magic, 1, None, &gzip)
+}
+
+/// Entries of one segment, and one record more in the next.
+fn of_entries(entries: &[Vec<u8>]) -> MemoryLog {
+    let mut log = MemoryLog::new();
+    log.segments[0].log = entries.concat();
+    log.producers = Some(Vec::new());
+    log.roll_at(1 << 40);
+    log
+}
+
+#[test]
+fn old_wrappers_whose_offsets_were_there_before_are_named() {
+    // Of format v1 the offset of a wrapper is that of its last message: 6..=9, and 9 - 5 = 4..=9 again behind 0..=5.
+    let sound = [wrapper(5, 1, &[0, 1, 2, 3, 4, 5]), wrapper(9, 1, &[0, 1, 2, 3])];
+    let mut log = of_entries(&sound);
+    assert_eq!(log.clean(&CleanOptions::new(T0)).unwrap().records_read, 10);
+    let overlapping = [wrapper(5, 1, &[0, 1, 2, 3, 4, 5]), wrapper(9, 1, &[0, 1, 2, 3, 4, 5])];
+    // In one chunk, and in one each.
+    for chunk_bytes in [1 << 20, 1] {
+        let mut log = of_entries(&overlapping);
+        let error = log.clean(&CleanOptions { chunk_bytes, ..CleanOptions::new(T0) }).unwrap_err();
+        let text = error.to_string();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{text}");
+        if chunk_bytes > 1 {
+            assert_eq!(error.position(), Some(overlapping[0].len() as u64), "{text}");
+            assert!(text.contains("offsets from 4 on, but those below 6 were there before"), "{text}");
+        } else {
+            assert!(text.contains("offset 5 is not below 4"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn an_old_wrapper_that_spans_more_than_a_batch_may_is_told_with_what_to_do() {
+    const FAR: i64 = 3 << 30;
+    // Of format v0 the offsets of messages are their own. One of its keys comes again later, so that it can't stay as it is.
+    let mut log = of_entries(&[wrapper(FAR, 0, &[0, 1, FAR])]);
+    let last = log.segments.len() - 1;
+    log.segments[last].log = message(1 << 40, 0, 0, Some(b"key-1"), b"newer");
+    log.roll();
+    let before = log.clone();
+    let error = log.clean(&CleanOptions::new(T0)).map(|report| report.to_string()).unwrap_err();
+    let text = error.to_string();
+    assert_eq!((error.kind(), error.position()), (ErrorKind::TooLarge, Some(0)), "{text}");
+    assert!(text.contains(&FAR.to_string()) && text.contains("copied into a new one"), "{text}");
+    assert_eq!(log, before);
+}

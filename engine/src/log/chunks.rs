@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::Log;
 use super::iter::{damage, goes_back};
 use crate::record::{BatchHeader, DecodeError};
+use crate::room;
 use crate::scan::SCAN_BUFFER_BYTES;
 use crate::segment::Segment;
 use crate::segment_set::SegmentSet;
@@ -160,7 +161,8 @@ impl Chunk {
     /// Reads it into `buffer`: its batches, as far as they are asked for, their checksums verified and their offsets rising.
     pub fn read(&self, buffer: &mut ChunkBuffer) -> Result<()> {
         let io = |e| Error::io("read", &self.segment.path(), e).position_at(self.start.into());
-        read_exact_at(&*self.file, buffer.begin((self.end - self.start) as usize), self.start.into()).map_err(io)?;
+        let room = buffer.begin((self.end - self.start) as usize).map_err(io)?;
+        read_exact_at(&*self.file, room, self.start.into()).map_err(io)?;
         let bytes = buffer.bytes();
         let (mut at, mut start, mut offsets) = (0, 0, None::<Range<u64>>);
         while at < bytes.len() {
@@ -221,13 +223,13 @@ impl ChunkBuffer {
     }
 
     /// Makes room for `size` bytes.
-    fn begin(&mut self, size: usize) -> &mut [u8] {
+    fn begin(&mut self, size: usize) -> std::io::Result<&mut [u8]> {
         if self.buffer.capacity() > BUFFER_BYTES_KEPT && size + BUFFER_ALIGN <= BUFFER_BYTES_KEPT {
             self.buffer = Vec::new();
         }
-        self.buffer.resize(size + BUFFER_ALIGN, 0);
+        room::resize(&mut self.buffer, size + BUFFER_ALIGN)?;
         self.pad = self.buffer.as_ptr().align_offset(BUFFER_ALIGN).min(BUFFER_ALIGN);
         (self.start, self.end, self.offsets) = (self.pad, self.pad + size, None);
-        &mut self.buffer[self.pad..self.pad + size]
+        Ok(&mut self.buffer[self.pad..self.pad + size])
     }
 }

@@ -9,6 +9,7 @@ use keeplog_index::AbortedTxn;
 
 use super::append::marker_of;
 use crate::record::{BatchHeader, ControlType, DecodeError, Decoder, HEADER_V2_BYTES, OwnedRecords, StoredRecord};
+use crate::room;
 use crate::segment::Segment;
 use crate::segment_set::SegmentSet;
 use crate::storage::read_full_at;
@@ -131,8 +132,9 @@ impl Batches {
             return Ok(());
         }
         let take = WINDOW_BYTES.max(at_least).min(segment.size_bytes() - self.position);
-        let mut buffer = vec![0; take as usize];
-        let read = read_full_at(&*segment.file()?, &mut buffer, self.position).map_err(|e| Error::io("read", &segment.path(), e))?;
+        let io = |e| Error::io("read", &segment.path(), e).position_at(self.position);
+        let mut buffer = room::zeroed(take as usize).map_err(io)?;
+        let read = read_full_at(&*segment.file()?, &mut buffer, self.position).map_err(io)?;
         buffer.truncate(read);
         self.window = buffer.into();
         self.window_start = self.position;
@@ -160,6 +162,9 @@ pub(super) fn goes_back(segment: &Segment, position: u64, base_offset: u64, expe
 }
 
 pub(super) fn damage(set: &SegmentSet, segment: &Segment, position: u64, cause: DecodeError) -> Error {
+    if let DecodeError::OutOfMemory { .. } = cause {
+        return Error::new(ErrorKind::OutOfMemory, "read", cause.to_string()).at(&segment.path()).position_at(position).caused_by(cause);
+    }
     let detail = format!("{cause}; run `keeplog verify` on its directory");
     let next = set.all().iter().map(|s| s.base_offset()).find(|base| *base > segment.base_offset());
     let error = Error::corrupt("read", &segment.path(), position, detail).resume_at(next);

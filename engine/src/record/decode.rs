@@ -117,7 +117,7 @@ impl Decoder {
         let data = match self.decompress(&header, &entry)? {
             Place::Entry if header.magic == 2 => entry.slice(HEADER_V2_BYTES..),
             Place::Entry => entry,
-            Place::Output => Bytes::copy_from_slice(self.output.filled()),
+            Place::Output => copied(self.output.filled())?,
         };
         Ok(OwnedRecords { cursor: Cursor::new(&header, &data)?, header, data })
     }
@@ -197,6 +197,13 @@ pub fn decode_owned(entry: Bytes, limit_bytes: usize) -> Result<OwnedRecords, De
 /// As [`Decoder::base_offset`], for one entry.
 pub fn base_offset_of(entry: &[u8], limit_bytes: usize) -> Result<u64, DecodeError> {
     Decoder::new(limit_bytes).base_offset(entry)
+}
+
+fn copied(bytes: &[u8]) -> Result<Bytes, DecodeError> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len()).map_err(|_| DecodeError::OutOfMemory { bytes: bytes.len() as u64 })?;
+    copy.extend_from_slice(bytes);
+    Ok(copy.into())
 }
 
 /// Where the records of an entry are.

@@ -56,6 +56,12 @@ pub enum DecodeError {
         /// The limit, in bytes.
         limit: u64,
     },
+    /// There is no memory for what it decompresses to. The entry may be sound.
+    #[error("there is no memory for {bytes} decompressed bytes: give the process more, or let fewer run at a time")]
+    OutOfMemory {
+        /// So many were to be held.
+        bytes: u64,
+    },
     /// The compressed message set of a v0 or v1 entry is malformed.
     #[error("compressed message set is malformed: {0}")]
     MessageSet(&'static str),

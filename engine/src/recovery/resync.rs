@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::record::{BatchHeader, HEADER_V2_BYTES, MAGIC_POSITION};
+use crate::room;
 use crate::storage::{File, read_full_at};
 
 const WINDOW_BYTES_MIN: usize = 4 << 10;
@@ -33,7 +34,7 @@ pub(super) fn find_batch(file: &dyn File, from: u64, end: u64, offsets: std::ops
             // Where it can't be told in time, it counts as one: then nothing is cut for its sake.
             let Some(left) = budget.checked_sub(size) else { return Ok(Some(position)) };
             budget = left;
-            let mut bytes = vec![0; header.size as usize];
+            let mut bytes = room::zeroed(header.size as usize)?;
             if read_full_at(file, &mut bytes, position)? == bytes.len() && header.verify_crc(&bytes).is_ok() {
                 return Ok(Some(position));
             }

@@ -6,6 +6,7 @@ use crate::log::marker_of;
 use crate::planted::{Defect, is_planted};
 use crate::producers::ProducerStates;
 use crate::record::{BatchHeader, DecodeError, Decoder, HEADER_V2_BYTES};
+use crate::room;
 use crate::scan::{Entry, EntryScanner, SCAN_BUFFER_BYTES, ScanCause};
 use crate::segment::IndexBuilder;
 use crate::storage::{File, read_exact_at, read_full_at};
@@ -123,6 +124,10 @@ impl Walk<'_> {
                         self.take(&entry, marker);
                         continue;
                     }
+                    // Nothing is known of it then, and nothing may be cut for it.
+                    Err(Broken::Malformed(cause @ DecodeError::OutOfMemory { .. })) => {
+                        return Err(std::io::Error::new(std::io::ErrorKind::OutOfMemory, cause));
+                    }
                     Err(broken) => (entry.position, broken, Some(u64::from(entry.header.size))),
                 },
                 Err(error) => match error.cause {
@@ -164,7 +169,7 @@ impl Walk<'_> {
         let sound = read_full_at(self.file, &mut head, position)? == head.len()
             && match BatchHeader::parse_as_v2(&head) {
                 Ok(header) if position + u64::from(header.size) <= self.len => {
-                    let mut bytes = vec![0; header.size as usize];
+                    let mut bytes = room::zeroed(header.size as usize)?;
                     read_exact_at(self.file, &mut bytes, position)?;
                     header.verify_crc(&bytes).is_ok()
                 }

@@ -16,6 +16,7 @@ pub(crate) use build::IndexBuilder;
 use sealed::SealedIndexes;
 
 use crate::names::{DERIVED_SUFFIX, FileKind, FileName, FileState};
+use crate::room;
 use crate::scan::{EntryScanner, ScanCause, ScanError};
 use crate::storage::{EntryKind, File, OpenMode, Storage, read_exact_at};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -69,9 +70,11 @@ impl Place {
         if len > limit {
             return Err(Error::corrupt(op, path, 0, format!("{len} bytes, at most {limit} can be right")));
         }
-        let mut bytes = vec![0; len as usize];
-        read_exact_at(&*file, &mut bytes, 0).map_err(|e| Error::io(op, path, e))?;
-        Ok(bytes)
+        let read = || {
+            let mut bytes = room::zeroed(len as usize)?;
+            read_exact_at(&*file, &mut bytes, 0).map(|()| bytes)
+        };
+        read().map_err(|e| Error::io(op, path, e))
     }
 
     pub(crate) fn exists(&self, path: &Path) -> bool {

@@ -9,6 +9,7 @@ use keeplog_index::{IndexError, OffsetEntry, OffsetIndex, TimeEntry, TimeIndex, 
 
 use super::{Place, SealedFacts};
 use crate::names::{FileKind, FileState};
+use crate::room;
 use crate::storage::{File, OpenMode, read_exact_at};
 use crate::{Error, Result};
 
@@ -155,7 +156,7 @@ fn is_lost(error: &io::Error) -> bool {
 }
 
 fn read_range(file: &dyn File, from: usize, to: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; to.saturating_sub(from)];
+    let mut bytes = room::zeroed(to.saturating_sub(from))?;
     read_exact_at(file, &mut bytes, from as u64)?;
     Ok(bytes)
 }

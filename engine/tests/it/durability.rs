@@ -10,7 +10,8 @@ use keeplog_engine::record::Record;
 use keeplog_engine::storage::{File, FileLayer, Layer, MemoryStorage, OpenMode, Storage};
 use keeplog_engine::{DataDir, Durability, ErrorKind, Log, TopicPartition};
 
-use crate::support::{LOG, T0, all, disk, small};
+use crate::shim::{Call, Shim, Verdict};
+use crate::support::{LOG, T0, all, disk, open, open_on, small};
 
 type Meanwhile = Box<dyn FnOnce() + Send>;
 
@@ -221,4 +222,37 @@ fn an_advanced_start_is_not_taken_back() {
         }
         noting.join().unwrap();
     });
+}
+
+/// The limits of a process, as it meets them: what is told names the limit and how to raise it, and with more of it all is as before.
+#[test]
+fn a_limit_of_the_process_is_told_with_what_raises_it() {
+    use crate::support::append;
+    const EMFILE: i32 = 24;
+    const EFBIG: i32 = 27;
+    let disk = disk();
+    let log = open(&disk, small());
+    (0..50).for_each(|i| _ = append(&log, &format!("{i:0200}")).unwrap());
+    log.close().unwrap();
+    let told = |error: keeplog_engine::Error, kind, words: &str| {
+        assert!(error.kind() == kind && error.to_string().contains(words) && error.path().is_some(), "{error:?}");
+    };
+    let too_many = |call, _: &Path| if matches!(call, Call::Open | Call::Create) { Verdict::Os(EMFILE) } else { Verdict::Go };
+    let shim = Shim::over(&disk);
+    shim.set_rule(too_many);
+    told(open_on(&shim, small()).unwrap_err(), ErrorKind::Io, "ulimit -n");
+    shim.heal();
+    let log = open_on(&shim, small()).unwrap();
+    assert!(log.recovery_report().is_sound() && log.end_offset() == 50, "nothing was taken for damage: {}", log.recovery_report());
+    shim.set_rule(too_many);
+    told(log.read_from(0).unwrap().next().unwrap().unwrap_err(), ErrorKind::Io, "ulimit -n");
+    shim.heal();
+    assert_eq!(log.read_from(0).unwrap().count(), 50);
+
+    shim.set_rule(|call, _| if matches!(call, Call::Write(_)) { Verdict::Os(EFBIG) } else { Verdict::Go });
+    told(append(&log, "v").unwrap_err(), ErrorKind::StorageFull, "ulimit -f");
+    assert_eq!(append(&log, "v").unwrap_err().kind(), ErrorKind::Poisoned);
+    drop(log);
+    let log = open(&shim.live(), small());
+    assert_eq!(log.end_offset(), 50);
 }

@@ -48,6 +48,8 @@ impl Call {
 pub(crate) enum Verdict {
     Go,
     Fail(io::ErrorKind),
+    /// With an error of the system, by its number.
+    Os(i32),
     /// Of a write, this many bytes, and then the error.
     Partly(usize, io::ErrorKind),
     /// Of a read or write, at most this many bytes; a cut is not carried out.
@@ -150,6 +152,7 @@ impl Shim {
     fn ask(&self, call: Call, path: &Path) -> io::Result<Verdict> {
         match (self.rule.lock().unwrap())(call, path) {
             Verdict::Fail(kind) => Err(kind.into()),
+            Verdict::Os(number) => Err(io::Error::from_raw_os_error(number)),
             other => Ok(other),
         }
     }

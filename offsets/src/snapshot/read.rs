@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use keeplog_engine::record::crc32c;
+use keeplog_engine::room;
 use keeplog_engine::storage::{File, OpenMode, Storage, read_exact_at};
 use keeplog_engine::sync::{Condvar, Mutex, MutexGuard, PoisonError, on_threads};
 use keeplog_engine::{ErrorKind, Fingerprint, Log};
@@ -126,7 +127,7 @@ fn read_contents(file: &dyn File, header: &[u8; HEADER_BYTES], bytes: u64) -> Re
     if position.checked_add(len.into()) != Some(bytes) || position < HEADER_BYTES as u64 {
         return Err(cut);
     }
-    let mut contents = vec![0; len as usize];
+    let mut contents = room::zeroed(len as usize)?;
     read_exact_at(file, &mut contents, position)?;
     if crc32c(&contents) == crc { Ok(contents) } else { Err(Unusable::Checksum("contents")) }
 }
@@ -134,7 +135,7 @@ fn read_contents(file: &dyn File, header: &[u8; HEADER_BYTES], bytes: u64) -> Re
 impl Section {
     /// Reads it: it lies within the file.
     fn read(&self, file: &dyn File, bytes: &mut Vec<u8>) -> Result<(), Unusable> {
-        bytes.resize(self.len as usize, 0);
+        room::resize(bytes, self.len as usize)?;
         read_exact_at(file, bytes, self.position)?;
         if crc32c(bytes) == self.crc { Ok(()) } else { Err(Unusable::Checksum("sections")) }
     }

@@ -65,8 +65,8 @@ impl Inflater {
         let mut rest = input;
         loop {
             let (in_before, out_before) = (self.0.total_in(), self.0.total_out());
-            let status =
-                self.0.decompress(rest, out.room(1), FlushDecompress::None).map_err(|_| damaged("the deflate stream is malformed"))?;
+            let room = out.room(1)?;
+            let status = self.0.decompress(rest, room, FlushDecompress::None).map_err(|_| damaged("the deflate stream is malformed"))?;
             // Both differences are bounded by the slices just given.
             let taken = (self.0.total_in() - in_before) as usize;
             let given = (self.0.total_out() - out_before) as usize;

@@ -111,7 +111,7 @@ impl Frame {
 }
 
 fn copy(block: &[u8], out: &mut Output) -> Result<(), DecodeError> {
-    let room = out.room(block.len());
+    let room = out.room(block.len())?;
     let len = block.len().min(room.len());
     room[..len].copy_from_slice(&block[..len]);
     out.advance(block.len())
@@ -120,7 +120,7 @@ fn copy(block: &[u8], out: &mut Output) -> Result<(), DecodeError> {
 fn expand(block: &[u8], bytes_max: usize, out: &mut Output) -> Result<(), DecodeError> {
     let most = bytes_max.min(block.len().saturating_mul(RATIO_MAX));
     let limited = out.allowance() <= most;
-    let room = out.room(most);
+    let room = out.room(most)?;
     let len = most.min(room.len());
     match decompress_into(block, &mut room[..len]) {
         Ok(written) => out.advance(written),

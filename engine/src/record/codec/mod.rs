@@ -9,6 +9,7 @@ mod snappy;
 mod zstd;
 
 use super::{Codec, DecodeError, EncodeError};
+use crate::room;
 
 /// Decompressed bytes of one area, behind those of earlier ones that are kept. The buffer keeps its size from area to area.
 #[derive(Debug)]
@@ -56,14 +57,15 @@ impl Output {
 
     /// Room for at least `least` bytes, or for all that the limit allows and one byte more, if that is less.
     /// `least` must be backed by input that is really there.
-    fn room(&mut self, least: usize) -> &mut [u8] {
+    fn room(&mut self, least: usize) -> Result<&mut [u8], DecodeError> {
         let least = least.min(self.allowance());
         if self.bytes.len() - self.filled < least {
             let doubled = (self.filled * 2).max(Self::START_BYTES).min(self.filled + self.allowance());
-            self.bytes.resize(doubled.max(self.filled + least), 0);
+            let wanted = doubled.max(self.filled + least);
+            room::resize(&mut self.bytes, wanted).map_err(|_| DecodeError::OutOfMemory { bytes: wanted as u64 })?;
         }
         let end = self.bytes.len().min(self.filled + self.allowance());
-        &mut self.bytes[self.filled..end]
+        Ok(&mut self.bytes[self.filled..end])
     }
 
     /// Counts `len` bytes, just written to the room, as filled.
@@ -94,7 +96,7 @@ impl Decompressor {
         out.filled = out.start;
         match codec {
             Codec::None => {
-                let room = out.room(input.len());
+                let room = out.room(input.len())?;
                 let len = input.len().min(room.len());
                 room[..len].copy_from_slice(&input[..len]);
                 out.advance(input.len())

@@ -62,7 +62,7 @@ fn block(decoder: &mut Decoder, input: &[u8], out: &mut Output) -> Result<(), De
     if len >= out.allowance() {
         return Err(out.too_large());
     }
-    let room = out.room(len);
+    let room = out.room(len)?;
     let written = decoder.decompress(input, &mut room[..len]).map_err(|_| damaged("a block is malformed"))?;
     out.advance(written)
 }

@@ -38,7 +38,7 @@ impl Context {
         let mut room_bytes = claimed.map_or(expected, |claimed| believed.min(usize::try_from(claimed).unwrap_or(believed)));
         loop {
             let allowance = out.allowance();
-            let room = out.room(room_bytes);
+            let room = out.room(room_bytes)?;
             let len = room.len();
             match self.0.decompress(room, input) {
                 Ok(written) => return out.advance(written),
