@@ -41,14 +41,14 @@ pub use keeplog_offsets::{
     OffsetManager, Outcome, PartitionState, Pending, Producer, Promise, Refusal, RequiredAcks, SavedSnapshots, Unstable,
 };
 pub use offset_store::{CONSUMER_OFFSETS, OFFSET_METRICS, OffsetOptions, OffsetStore, TRANSACTION_STATE};
-pub use store::{CleanerSettings, CleanerStatus, LastClean, METRICS, PassProgress, Store, StoreOptions};
+pub use store::{CleanerSettings, CleanerStatus, CleaningPause, LastClean, METRICS, PassProgress, Store, StoreOptions};
 
 /// What tools need and applications don't: batches, positions, raw bytes, files, recovery reports.
 pub mod inspect {
     pub use keeplog_cleaner::{explain, schedule};
     pub use keeplog_engine::{
-        Batches, Cut, Damage, DataDir, Rebuilt, Segment, SegmentSet, StoredBatch, checkpoint, data_dir, names, record, scan, snapshot,
-        storage,
+        Batches, Cut, Damage, DataDir, Rebuilt, Segment, SegmentSet, StoredBatch, checkpoint, data_dir, names, record, room, scan,
+        snapshot, storage,
     };
     /// The three sparse indexes of a segment.
     pub use keeplog_index as index;

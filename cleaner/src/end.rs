@@ -61,6 +61,7 @@ pub(crate) fn pass_end(pass: &Pass<'_>, range: DirtyRange, set: &mut DedupSet) -
         for bounds in cuts.windows(2) {
             pass.before(bounds[1] - bounds[0])?;
             scanner.scan(source, &*file, (bounds[0], bounds[1]), Order::new(first, next_base), &mut chunk)?;
+            pass.pace.after(bounds[1] - bounds[0]);
             first = chunk.next_offset;
             if let Some((entry, last_put)) = fill(&chunk, range, set, &mut end).map_err(|why| pass.not_added(why, set))? {
                 if let Some(record) = last_put {

@@ -32,6 +32,8 @@ pub enum Due {
     NotYet,
     /// No dirty segment may be cleaned.
     NothingCleanable,
+    /// All below the active segment is clean.
+    Clean,
 }
 
 /// Something that no pass goes beyond.
@@ -90,7 +92,10 @@ impl Explanation {
         obstacles.extend(facts.segments.last().map(|active| Obstacle::ActiveSegment { base_offset: active.base_offset }));
         obstacles.sort_by_key(Obstacle::offset);
         let uncleanable_bytes = uncleanable.map(|segment| segment.size_bytes).sum();
-        Ok(Self { due: Due::of(&dirtiness, rules), dirtiness, uncleanable_bytes, obstacles })
+        let active = facts.segments.last().map_or(0, |active| active.base_offset);
+        let is_clean = dirtiness.first_dirty >= active;
+        let due = if is_clean { Due::Clean } else { Due::of(&dirtiness, rules) };
+        Ok(Self { due, dirtiness, uncleanable_bytes, obstacles })
     }
 }
 

@@ -399,7 +399,7 @@ pub struct Progress {
 
 /// Whoever watches a pass, and may slow or stop it. Called between pieces of [`CleanOptions::chunk_bytes`].
 pub trait Watch: Sync {
-    /// Told after each piece.
+    /// Told when it is known how much is to be read, and after each piece.
     fn progress(&self, progress: Progress) {
         let _ = progress;
     }
@@ -409,7 +409,7 @@ pub trait Watch: Sync {
         false
     }
 
-    /// Told of bytes about to be read or written; may block, to keep to a rate.
+    /// Told of bytes about to be read, or written by other than a dry run; may block, to keep to a rate.
     fn charge(&self, bytes: u64) {
         let _ = bytes;
     }

@@ -32,7 +32,9 @@ impl Group {
             return Ok(Written { segments: 1, bytes: 0 });
         }
         pass.go_on()?;
-        pass.pace.before_writing(self.bytes);
+        if !pass.options.dry_run {
+            pass.pace.before_writing(self.bytes);
+        }
         let bytes_max = u64::from(pass.options.output_bytes_max);
         let fits = self.bytes <= bytes_max && (next_base - 1).saturating_sub(first.base_offset()) <= OUTPUT_SPAN_MAX;
         let mut files = Files {
@@ -68,6 +70,7 @@ fn again(pass: &Pass<'_>, hand: &mut Hand<'_>, part: &Part, bits: &[u64]) -> Res
     pass.before(part.bounds.1 - part.bounds.0)?;
     let order = Order::new(source.base_offset(), pass.log.next_base(part.at));
     scanner.scan(source, &*source.file()?, part.bounds, order, chunk)?;
+    pass.pace.after(part.bounds.1 - part.bounds.0);
     chunk.mark_live(bits);
     let piece = emitter.emit(chunk, source)?;
     if piece.bytes.len() as u64 != part.bytes {

@@ -151,14 +151,18 @@ fn clean(
         capacity,
         keys_bound: bound,
     };
+    let bytes_below = |end| -> u64 {
+        let sources = log.sources.iter().take_while(|source| source.base_offset() < end);
+        sources.map(|source| u64::from(source.size_bytes())).sum()
+    };
     if pass.may_fill() && approach.settles_end {
+        pass.pace.announce(bytes_below(pass.rules.end));
         pass.settle_end()?;
         // What is not read now is to be checked by whoever believes it.
         pass.transactions = transactions(pass.rules.end);
     }
     let sources = &log.sources[..log.sources.partition_point(|source| source.base_offset() < pass.rules.end)];
-    let bytes: u64 = sources.iter().map(|source| u64::from(source.size_bytes())).sum();
-    pass.pace.announce(bytes.saturating_mul(approach.readings.into()));
+    pass.pace.announce(bytes_below(pass.rules.end).saturating_mul(approach.readings.into()));
     let mut report = report;
     let lives = Lives::default();
     for share in Share::each(approach.readings) {

@@ -32,9 +32,11 @@ impl<'a> Pace<'a> {
         self.watch.is_stopped()
     }
 
-    /// So many bytes are to be read, in all readings of the log.
+    /// So many bytes are still to be read, as far as is known, in all readings of the log.
     pub(crate) fn announce(&self, bytes: u64) {
-        lock(&self.state).progress.bytes_total += bytes;
+        let mut state = lock(&self.state);
+        state.progress.bytes_total = state.progress.bytes_done + bytes;
+        self.watch.progress(state.progress);
     }
 
     /// Segments are read from now on, once, the last of `segments` first: base offsets and bytes.
@@ -48,6 +50,7 @@ impl<'a> Pace<'a> {
         state.segments = begun.collect();
         state.segments.reverse();
         state.bytes_again = 0;
+        self.tell(&mut state);
     }
 
     /// Before `bytes` are read a second time, in between.
@@ -60,16 +63,24 @@ impl<'a> Pace<'a> {
     /// Before `bytes` are read; may block.
     pub(crate) fn before(&self, bytes: u32) {
         self.watch.charge(u64::from(bytes));
+    }
+
+    /// After `bytes` were read.
+    pub(crate) fn after(&self, bytes: u32) {
         let mut state = lock(&self.state);
-        let State { progress, segments, bytes_again } = &mut *state;
-        // Those that were read as a whole before this; the oldest one is at hand until the end.
+        state.progress.bytes_done += u64::from(bytes);
+        state.progress.bytes_total = state.progress.bytes_total.max(state.progress.bytes_done);
+        self.tell(&mut state);
+    }
+
+    /// Tells how far it is. Under the lock, so that it never goes back.
+    fn tell(&self, state: &mut State) {
+        let State { progress, segments, bytes_again } = state;
+        // Those that were read as a whole; the oldest one is at hand until the end.
         while segments.len() > 1 && segments.last().is_some_and(|(_, end)| end + *bytes_again <= progress.bytes_done) {
             segments.pop();
         }
         progress.segment = segments.last().map(|(base, _)| *base);
-        progress.bytes_done += u64::from(bytes);
-        progress.bytes_total = progress.bytes_total.max(progress.bytes_done);
-        // Under the lock, so that it never goes back.
         self.watch.progress(*progress);
     }
 
@@ -97,26 +108,27 @@ mod tests {
         let seen = Seen::default();
         let pace = Pace::new(&seen);
         let segments = [(0, 100), (50, 0), (60, 30)];
-        pace.before(7);
+        pace.announce(50);
+        pace.after(7);
         pace.announce(260);
         pace.begin(segments.into_iter());
-        pace.before(20);
-        pace.before(10);
-        pace.before(60);
+        [20, 10, 60].into_iter().for_each(|bytes| pace.after(bytes));
         pace.expect(30);
-        pace.before(30);
-        pace.before(40);
+        [30, 40].into_iter().for_each(|bytes| pace.after(bytes));
         pace.begin(segments.into_iter());
-        pace.before(30);
-        pace.before(100);
+        [30, 100].into_iter().for_each(|bytes| pace.after(bytes));
         let expected = [
-            (None, 7, 7),
+            (None, 0, 50),
+            (None, 7, 50),
+            (None, 7, 267),
+            (Some(60), 7, 267),
             (Some(60), 27, 267),
-            (Some(60), 37, 267),
+            (Some(0), 37, 267),
             (Some(0), 97, 267),
             (Some(0), 127, 297),
             (Some(0), 167, 297),
-            (Some(60), 197, 297),
+            (Some(60), 167, 297),
+            (Some(0), 197, 297),
             (Some(0), 297, 297),
         ];
         let all = lock(&seen.0);

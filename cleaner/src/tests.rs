@@ -6,6 +6,7 @@ mod damage;
 mod explain;
 mod field;
 mod field_indexes;
+mod field_maps;
 mod field_passes;
 mod hollow;
 mod kafka;

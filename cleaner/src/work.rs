@@ -155,6 +155,9 @@ impl Crew<'_> {
         }
         let scanned = self.pass.before(bounds.1 - bounds.0);
         let scanned = scanned.and_then(|()| Ok(hand.scanner.scan(source, &*task.file, bounds, order, chunk)?));
+        if scanned.is_ok() {
+            self.pass.pace.after(bounds.1 - bounds.0);
+        }
         if let Some(bits) = lives.take(number) {
             chunk.mark_live(&bits);
         }

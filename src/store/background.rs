@@ -5,8 +5,8 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use keeplog_cleaner::CleanOutcome;
 use keeplog_cleaner::schedule::AfterFailure;
-use keeplog_cleaner::{CleanOutcome, CleanReport};
 use keeplog_engine::sync::thread::{self, JoinHandle};
 use keeplog_engine::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use keeplog_engine::{Error, ErrorKind, Log, Result, TopicPartition};
@@ -16,6 +16,7 @@ use super::cleaning::For;
 use super::due::Due;
 use super::pace::Pace;
 use super::progress::PassProgress;
+use super::tally::{LastClean, Sums};
 
 /// How often the checkpoint of the cleaner is saved while one pass follows the other: it names every log there is.
 const CLEANED_SAVE_INTERVAL: Duration = Duration::from_secs(1);
@@ -26,27 +27,30 @@ const REST_MIN: Duration = Duration::from_millis(1);
 /// How often a thread at rest looks whether a log has changed.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the background cleaner has done and is doing.
+/// What the cleaner of a store has done and is doing. As the metrics do, it counts all passes since the open: those of the
+/// background, and those that the application asked for ([`Store::clean`](crate::Store::clean)) but for dry runs.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CleanerStatus {
-    /// The log that is being cleaned.
+    /// The log that the background is cleaning.
     pub cleaning: Option<TopicPartition>,
-    /// The passes under way, also those that the application asked for ([`Store::clean`](crate::Store::clean)), the first begun first.
+    /// The passes under way, the first begun first.
     pub under_way: Vec<PassProgress>,
-    /// Passes finished.
+    /// Passes that cleaned something.
     pub passes: u64,
-    /// Bytes read by them.
+    /// Passes that ended with an error.
+    pub failed_passes: u64,
+    /// Bytes of the segments that passes cleaned, before.
     pub bytes_read: u64,
-    /// Bytes written by them.
+    /// Bytes of new segments.
     pub bytes_written: u64,
     /// Seconds that they took.
     pub seconds: f64,
     /// Seconds that passes have rested so as not to disturb appends: see [`StoreOptions::yield_to_appends`](crate::StoreOptions::yield_to_appends).
     pub rested_seconds: f64,
-    /// The last pass of each log.
+    /// The last pass of each log that cleaned something.
     pub last: BTreeMap<TopicPartition, LastClean>,
-    /// Logs whose last pass failed, with the reason. They are left alone until the store is opened again.
+    /// Logs whose last pass in the background failed, with the reason. They are left alone until the store is opened again.
     pub uncleanable: BTreeMap<TopicPartition, String>,
     /// Logs whose cleaning is paused, and how often: see [`Store::pause_cleaning`](crate::Store::pause_cleaning).
     pub paused: BTreeMap<TopicPartition, u32>,
@@ -58,16 +62,6 @@ pub struct CleanerStatus {
     pub dead: Option<String>,
 }
 
-/// The last pass over a log.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct LastClean {
-    /// What it did.
-    pub report: CleanReport,
-    /// When it ended, ms since the Unix epoch.
-    pub ended_ms: i64,
-}
-
 /// The rounds of background work, and the thread that makes them.
 pub(super) struct Background {
     shared: Arc<Shared>,
@@ -77,9 +71,17 @@ pub(super) struct Background {
 
 struct Shared {
     alarm: Alarm,
-    status: Mutex<CleanerStatus>,
+    status: Mutex<Known>,
     due: Due,
     saved: Mutex<Saved>,
+}
+
+/// What the rounds know.
+#[derive(Default)]
+struct Known {
+    cleaning: Option<TopicPartition>,
+    uncleanable: BTreeMap<TopicPartition, String>,
+    dead: Option<String>,
 }
 
 /// What was saved when, on the monotonic clock.
@@ -142,11 +144,7 @@ impl Background {
     }
 
     pub(super) fn status(&self, inner: &Inner) -> CleanerStatus {
-        let ([dirtiness_looks, upkeep_looks], paused) = (self.shared.due.looks(), inner.passes.paused());
-        let known = self.shared.status().clone();
-        let rested_seconds = inner.guard.rested().as_secs_f64();
-        let under_way = inner.in_progress.all(inner.data_dir.storage().monotonic());
-        CleanerStatus { under_way, rested_seconds, paused, dirtiness_looks, upkeep_looks, ..known }
+        self.shared.whole_status(inner)
     }
 
     /// A log was opened anew: it may be cleanable now.
@@ -156,9 +154,7 @@ impl Background {
 
     /// A log is gone.
     pub(super) fn forget(&self, name: &TopicPartition) {
-        let mut status = self.shared.status();
-        status.uncleanable.remove(name);
-        status.last.remove(name);
+        self.shared.status().uncleanable.remove(name);
     }
 
     /// Returns once the thread has ended; passes under way give up.
@@ -223,8 +219,32 @@ impl Worker {
 }
 
 impl Shared {
-    fn status(&self) -> MutexGuard<'_, CleanerStatus> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner) // plain numbers: never half changed in a way that matters
+    fn status(&self) -> MutexGuard<'_, Known> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner) // each change is a single step
+    }
+
+    fn whole_status(&self, inner: &Inner) -> CleanerStatus {
+        let [dirtiness_looks, upkeep_looks] = self.due.looks();
+        let Sums { passes, failed_passes, bytes_read, bytes_written, seconds, last } = inner.tally.so_far();
+        let (under_way, rested) = (inner.in_progress.all(inner.data_dir.storage().monotonic()), inner.guard.rested());
+        let paused = inner.passes.paused();
+        let known = self.status();
+        CleanerStatus {
+            cleaning: known.cleaning.clone(),
+            under_way,
+            passes,
+            failed_passes,
+            bytes_read,
+            bytes_written,
+            seconds,
+            rested_seconds: rested.as_secs_f64(),
+            last,
+            uncleanable: known.uncleanable.clone(),
+            paused,
+            dirtiness_looks,
+            upkeep_looks,
+            dead: known.dead.clone(),
+        }
     }
 
     /// One round; `None` when it is time to end, else how long to wait for the next one.
@@ -259,20 +279,11 @@ impl Shared {
         let logs = inner.logs();
         let mut status = self.status();
         status.cleaning = None;
-        // Clones of a handle share what it refers to.
-        if !logs.open.get(&name).is_some_and(|open| std::ptr::eq(open.topic_partition(), log.topic_partition())) {
+        if !logs.holds(&log) {
             return false;
         }
         match result {
-            Ok(report) if report.outcome == CleanOutcome::Stopped => true,
-            Ok(report) => {
-                status.passes += 1;
-                status.bytes_read += report.bytes_read;
-                status.bytes_written += report.bytes_written;
-                status.seconds += report.seconds;
-                status.last.insert(name, LastClean { report, ended_ms: log.storage().now_ms() });
-                true
-            }
+            Ok(_) => true,
             Err(error) if AfterFailure::of(&error) == AfterFailure::TryLater => {
                 tracing::warn!(%error, log = %name, "a log could not be cleaned now; it is tried again later");
                 false
@@ -341,7 +352,7 @@ impl Shared {
         };
         if is_time {
             // Its lock is taken inside that of the logs.
-            let status = self.status().clone();
+            let status = self.whole_status(inner);
             inner.metrics.publish(inner, &status);
         }
         let written = if is_time { inner.checkpoint() } else { inner.data_dir.write_checkpoints() };

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use keeplog_cleaner::schedule::{Dirtiness, LogFacts, Rules};
-use keeplog_cleaner::{CleanOptions, CleanOutcome, CleanReport, clean};
-use keeplog_engine::{DataDir, Error, Log, Result, TopicPartition};
+use keeplog_cleaner::{CleanOptions, CleanOutcome, CleanReport, Progress, Watch, clean};
+use keeplog_engine::{DataDir, Error, Log, LogOptions, Result, TopicPartition};
 
 use super::Inner;
 use super::pace::Paced;
+use super::passes::Pass;
 use super::progress::summarize;
+use super::tally::LastClean;
 use crate::{CONSUMER_OFFSETS, TRANSACTION_STATE};
 
 /// All that is dirty counts, however young.
@@ -35,6 +37,36 @@ pub(super) enum For {
     Background,
     /// The application.
     Caller,
+}
+
+/// A pass that the store keeps to its pace and somebody else watches.
+struct Both<'a> {
+    paced: &'a Paced<'a>,
+    watch: &'a dyn Watch,
+}
+
+impl Watch for Both<'_> {
+    fn progress(&self, progress: Progress) {
+        self.watch.progress(progress);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.paced.is_stopped() || self.watch.is_stopped()
+    }
+
+    fn charge(&self, bytes: u64) {
+        self.watch.charge(bytes);
+        self.paced.charge(bytes);
+    }
+}
+
+/// The settings of a log, if its policy compacts.
+fn compacting(log: &Log) -> Result<LogOptions> {
+    let options = log.current_options();
+    if options.cleanup_policy.compacts() {
+        return Ok(options);
+    }
+    Err(Error::invalid("clean", "its cleanup_policy does not compact any more").at(log.path()))
 }
 
 impl Inner {
@@ -65,15 +97,9 @@ impl Inner {
 
     /// One pass. How far it got is remembered, and saved where the background does not do it later.
     pub(super) fn clean(&self, log: &Log, sake: For) -> Result<CleanReport> {
-        if !Arc::ptr_eq(log.data_dir(), &self.data_dir) {
-            return Err(Error::invalid("clean", "the log is not one of this store").at(log.path()));
-        }
-        let pass = self.passes.begin(log.topic_partition())?;
+        let pass = self.begin_pass(log)?;
         // After that: who changes the policy ends the passes that began before.
-        let log_options = log.current_options();
-        if !log_options.cleanup_policy.compacts() {
-            return Err(Error::invalid("clean", "its cleanup_policy does not compact any more").at(log.path()));
-        }
+        let log_options = compacting(log)?;
         let as_of = log.truncations();
         let dirtiness = self.look(log)?.dirtiness;
         let mut options = CleanOptions::for_log(&log_options, log.storage().now_ms());
@@ -85,17 +111,68 @@ impl Inner {
             options.threads = settings.log_cleaner_threads;
             options.dedupe_buffer_bytes = settings.log_cleaner_dedupe_buffer_size;
         }
-        let paced = Paced::begin(self, log, &pass, sake);
-        let report = clean(log, &options, &self.in_progress.watch(log, &paced)).inspect_err(|_| self.metrics.pass_failed())?;
+        let report = self.run(log, &options, &Paced::begin(self, log, &pass, sake))?;
+        self.pass_ended(log, &report, dirtiness.overdue_ms);
         if report.outcome == CleanOutcome::Cleaned {
             log.set_cleaner_offset(report.new_dirty, as_of);
             if sake == For::Caller {
                 self.data_dir.write_checkpoints()?;
             }
         }
-        summarize(log.topic_partition(), &report);
-        self.metrics.pass_ended(log, &report, dirtiness.overdue_ms);
         Ok(report)
+    }
+
+    /// One pass with settings of the caller's own.
+    pub(super) fn clean_with(&self, log: &Log, options: &CleanOptions, watch: &dyn Watch) -> Result<CleanReport> {
+        let pass = self.begin_pass(log)?;
+        compacting(log)?;
+        let as_of = log.truncations();
+        let known = self.data_dir.cleaner_offset(log.topic_partition()).unwrap_or(0).max(log.start_offset());
+        let options = options.clone().as_of_truncations(options.as_of_truncations.or(Some(as_of)));
+        let paced = Paced::begin(self, log, &pass, For::Caller);
+        let report = self.run(log, &options, &Both { paced: &paced, watch })?;
+        if options.dry_run {
+            return Ok(report);
+        }
+        self.pass_ended(log, &report, 0);
+        // What lies between, a pass that began above it says nothing about.
+        if report.outcome == CleanOutcome::Cleaned && report.first_dirty <= known && report.new_dirty > known {
+            log.set_cleaner_offset(report.new_dirty, as_of);
+            self.data_dir.write_checkpoints()?;
+        }
+        Ok(report)
+    }
+
+    fn begin_pass(&self, log: &Log) -> Result<Pass<'_>> {
+        if !Arc::ptr_eq(log.data_dir(), &self.data_dir) {
+            return Err(Error::invalid("clean", "the log is not one of this store").at(log.path()));
+        }
+        self.passes.begin(log.topic_partition())
+    }
+
+    fn run(&self, log: &Log, options: &CleanOptions, watch: &dyn Watch) -> Result<CleanReport> {
+        clean(log, options, &self.in_progress.watch(log, watch)).inspect_err(|_| {
+            if !options.dry_run {
+                self.tally.failed();
+                self.metrics.pass_failed();
+            }
+        })
+    }
+
+    /// Counts a pass that is over, where it came to its end.
+    fn pass_ended(&self, log: &Log, report: &CleanReport, overdue_ms: i64) {
+        let name = log.topic_partition();
+        summarize(name, report);
+        if report.outcome != CleanOutcome::Cleaned {
+            return;
+        }
+        self.metrics.pass_ended(log, report, overdue_ms);
+        self.tally.cleaned(report);
+        // Both locks: what is known of a log that is deleted meanwhile goes with it.
+        let logs = self.logs();
+        if logs.holds(log) {
+            self.tally.note_last(name.clone(), LastClean { report: report.clone(), ended_ms: log.storage().now_ms() });
+        }
     }
 
     /// Bytes of the dirty section up to the active segment, as far as they can be told.

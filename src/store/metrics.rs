@@ -7,14 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keeplog_cleaner::{CleanOutcome, CleanReport};
+use keeplog_cleaner::CleanReport;
 use keeplog_engine::sync::{Mutex, PoisonError};
 use keeplog_engine::{Log, TopicPartition};
 use metrics::{Label, SharedString};
 
 use super::{CleanerStatus, Inner};
 
-use crate::metrics::{describe, metrics};
+use crate::metrics::{MetricKind, describe, metrics};
 
 metrics! {
     /// Every metric of a store.
@@ -29,6 +29,14 @@ metrics! {
         "how long the log of the last pass had been overdue by max_compaction_lag_ms; 0 if it was not";
     DEAD_THREADS Gauge "count" store "kafka.log.LogCleaner.DeadThreadCount" ("LogCleaner: DeadThreadCount")
         "1 if the cleaner thread has died: nothing is cleaned until the store is opened again";
+    IO Counter "bytes" store "kafka.utils.Throttler.cleaner-io" ("Throttler: cleaner-io")
+        "bytes that passes have read and written, told while they are under way; its rate is what log_cleaner_io_max_bytes_per_second bounds";
+    THREADS Gauge "count" store "keeplog.cleaner.threads"
+        "threads that work on a pass: log_cleaner_threads, or 0 where log_cleaner_enable is off, the cleaner thread has died, or the store is closed";
+    PAUSED_LOGS Gauge "count" store "keeplog.cleaner.paused-logs"
+        "logs whose cleaning is paused";
+    RESTED Gauge "seconds" store "keeplog.cleaner.rested-seconds"
+        "how long passes have rested since the open so as not to disturb appends: see yield_to_appends";
     UNCLEANABLE_LOGS Gauge "count" store "kafka.log.LogCleanerManager.uncleanable-partitions-count" ("LogCleanerManager: uncleanable-partitions-count")
         "logs whose last pass failed and that are left alone";
     UNCLEANABLE_BYTES Gauge "bytes" store "kafka.log.LogCleanerManager.uncleanable-bytes" ("LogCleanerManager: uncleanable-bytes")
@@ -38,7 +46,9 @@ metrics! {
     SINCE_LAST_RUN Gauge "milliseconds" store "kafka.log.LogCleanerManager.time-since-last-run-ms" ("LogCleanerManager: time-since-last-run-ms")
         "how long ago the cleaner last looked for a log to clean";
     PASSES Counter "count" store "keeplog.cleaner.passes"
-        "passes that cleaned something";
+        "passes that cleaned something, of the background and those that the application asked for";
+    REREADING_PASSES Counter "count" store "keeplog.cleaner.rereading-passes"
+        "those of them that read their log several times, since log_cleaner_dedupe_buffer_size takes only a part of its keys";
     FAILED_PASSES Counter "count" store "keeplog.cleaner.failed-passes"
         "passes that ended with an error";
     BYTES_READ Counter "bytes" store "keeplog.cleaner.bytes-read"
@@ -89,11 +99,25 @@ struct Selection {
 }
 
 impl StoreMetrics {
-    /// Describes all metrics to the recorder, if there is one.
+    /// Describes all metrics to the recorder, if there is one, and gives those of the whole store a value: one that is missing
+    /// until it happens can't be told from one that is not there.
     pub(super) fn new(directory: &std::path::Path) -> Self {
         describe(METRICS);
         let directory = Arc::<str>::from(directory.display().to_string());
-        Self { directory: SharedString::from_shared(directory), selection: Mutex::default() }
+        let this = Self { directory: SharedString::from_shared(directory), selection: Mutex::default() };
+        for metric in METRICS.iter().filter(|metric| !metric.per_log) {
+            match metric.kind {
+                MetricKind::Gauge => this.set(metric.name, 0.0),
+                MetricKind::Counter => this.count(metric.name, 0),
+                MetricKind::Histogram => drop(metrics::histogram!(metric.name, this.labels())),
+            }
+        }
+        this
+    }
+
+    /// A pass is about to read or write so much.
+    pub(super) fn charged(&self, bytes: u64) {
+        self.count(IO, bytes);
     }
 
     /// The cleaner has looked for a log to clean, at `now` of the monotonic clock; the dirtiest has this dirty ratio.
@@ -103,15 +127,13 @@ impl StoreMetrics {
 
     /// A pass over `log` has ended; it was overdue by `overdue_ms` when it began.
     pub(super) fn pass_ended(&self, log: &Log, report: &CleanReport, overdue_ms: i64) {
-        if report.outcome != CleanOutcome::Cleaned {
-            return;
-        }
         let kept = if report.bytes_read == 0 { 1.0 } else { report.bytes_kept as f64 / report.bytes_read as f64 };
         self.set(RECOPY, kept * 100.0);
         self.set(CLEAN_TIME, report.seconds);
         self.set(BUFFER_USE, report.map_use() * 100.0);
         self.set(COMPACTION_DELAY, overdue_ms as f64 / 1000.0);
         metrics::histogram!(PASS_SECONDS, self.labels()).record(report.seconds);
+        self.count(REREADING_PASSES, u64::from(report.readings > 1));
         let (all, its_own) = (self.labels(), self.labels_of(log.topic_partition()));
         for (total, of_log, count) in [
             (PASSES, LOG_PASSES, 1),
@@ -127,12 +149,23 @@ impl StoreMetrics {
 
     /// A pass has failed.
     pub(super) fn pass_failed(&self) {
-        metrics::counter!(FAILED_PASSES, self.labels()).increment(1);
+        self.count(FAILED_PASSES, 1);
     }
 
     /// Sets all gauges that tell what is the case now.
     pub(super) fn publish(&self, inner: &Inner, status: &CleanerStatus) {
-        let logs: Vec<Log> = inner.logs().open.values().cloned().collect();
+        let (logs, is_closed): (Vec<Log>, bool) = {
+            let logs = inner.logs();
+            (logs.open.values().cloned().collect(), logs.closed)
+        };
+        let threads = {
+            let options = inner.options();
+            let works = options.log_cleaner_enable && status.dead.is_none() && !is_closed;
+            if works { options.log_cleaner_threads } else { 0 }
+        };
+        self.set(THREADS, threads as f64);
+        self.set(PAUSED_LOGS, status.paused.len() as f64);
+        self.set(RESTED, status.rested_seconds);
         self.publish_selection(inner.data_dir.storage().monotonic());
         self.set(DEAD_THREADS, if status.dead.is_some() { 1.0 } else { 0.0 });
         self.set(UNCLEANABLE_LOGS, status.uncleanable.len() as f64);
@@ -172,6 +205,10 @@ impl StoreMetrics {
             metrics::gauge!(name, labels.clone()).set(value);
         }
         (bytes, segments)
+    }
+
+    fn count(&self, name: &'static str, more: u64) {
+        metrics::counter!(name, self.labels()).increment(more);
     }
 
     fn set(&self, name: &'static str, value: f64) {

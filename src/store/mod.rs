@@ -11,23 +11,27 @@ mod pace;
 mod passes;
 mod progress;
 mod settings;
+mod tally;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use keeplog_cleaner::{CleanOptions, CleanReport, Watch};
 use keeplog_engine::names::{FileKind, FileName};
 use keeplog_engine::storage::{RealStorage, Storage};
 use keeplog_engine::sync::{Arc, Mutex, MutexGuard, PoisonError, map_each};
 use keeplog_engine::{DataDir, Error, ErrorKind, Log, Result, TopicPartition};
 
-pub use background::{CleanerStatus, LastClean};
+pub use background::CleanerStatus;
 pub use cleaning::is_known_compacted;
 pub use metrics::METRICS;
 pub use options::StoreOptions;
+pub use passes::CleaningPause;
 pub use progress::PassProgress;
 pub use settings::CleanerSettings;
+pub use tally::LastClean;
 
 use background::Background;
 use cleaning::For;
@@ -36,6 +40,7 @@ use metrics::StoreMetrics;
 use pace::Pace;
 use passes::Passes;
 use progress::InProgress;
+use tally::Tally;
 
 /// A directory of logs, open for this process alone, with a background cleaner for those that are compacted.
 ///
@@ -56,6 +61,7 @@ pub(crate) struct Inner {
     guard: Guard,
     passes: Passes,
     in_progress: InProgress,
+    tally: Tally,
     metrics: StoreMetrics,
     logs: Mutex<Logs>,
     /// Held from the beginning of the close to its end.
@@ -69,6 +75,13 @@ struct Logs {
     /// Those that the application has asked for.
     asked_for: BTreeSet<TopicPartition>,
     closed: bool,
+}
+
+impl Logs {
+    /// Whether `log` is still the one of its name. Clones of a handle share what it refers to.
+    fn holds(&self, log: &Log) -> bool {
+        self.open.get(log.topic_partition()).is_some_and(|open| std::ptr::eq(open.topic_partition(), log.topic_partition()))
+    }
 }
 
 impl Store {
@@ -120,6 +133,7 @@ impl Store {
             guard: Guard::default(),
             passes: Passes::default(),
             in_progress: InProgress::default(),
+            tally: Tally::default(),
             logs: Mutex::new(logs),
             closing: Mutex::new(()),
         });
@@ -189,6 +203,7 @@ impl Store {
         logs.failed.remove(&name);
         logs.asked_for.remove(&name);
         self.background.forget(&name);
+        self.inner.tally.forget(&name);
         self.inner.passes.forget(&name);
         self.inner.data_dir.remove(&name)
     }
@@ -198,8 +213,18 @@ impl Store {
     ///
     /// # Errors
     /// `InvalidInput` for a log of another store, or one whose `cleanup_policy` does not compact.
-    pub fn clean(&self, log: &Log) -> Result<keeplog_cleaner::CleanReport> {
+    pub fn clean(&self, log: &Log) -> Result<CleanReport> {
         self.inner.clean(log, For::Caller)
+    }
+
+    /// As [`Store::clean`], by `options` of the caller's own, and watched by `watch`. Pauses hold and the rate of this store's
+    /// passes counts as for any other pass, which they do not for [`clean`](crate::clean). With `first_dirty` as it is by
+    /// default, the whole log counts as dirty. How far it got is saved unless it is a dry run, or began above what is clean.
+    ///
+    /// # Errors
+    /// As [`Store::clean`]; `InvalidInput` for options that can't work.
+    pub fn clean_with(&self, log: &Log, options: &CleanOptions, watch: &dyn Watch) -> Result<CleanReport> {
+        self.inner.clean_with(log, options, watch)
     }
 
     /// Wakes the background cleaner now instead of at its next turn.
@@ -207,7 +232,7 @@ impl Store {
         self.background.wake();
     }
 
-    /// What the background cleaner has done and is doing, and how far every pass under way is.
+    /// What the cleaner has done and is doing, and how far every pass under way is.
     #[must_use]
     pub fn cleaner(&self) -> CleanerStatus {
         self.background.status(&self.inner)
@@ -263,6 +288,11 @@ impl Inner {
 
     fn options(&self) -> MutexGuard<'_, StoreOptions> {
         self.options.lock().unwrap_or_else(PoisonError::into_inner) // changed once it is known that all of it holds
+    }
+
+    /// Refuses what makes no sense any more.
+    fn check_open(&self, op: &'static str) -> Result<()> {
+        if self.logs().closed { Err(closed(self, op)) } else { Ok(()) }
     }
 
     fn open_log(&self, name: &TopicPartition) -> Option<Log> {

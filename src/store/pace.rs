@@ -124,6 +124,7 @@ impl Watch for Paced<'_> {
     }
 
     fn charge(&self, bytes: u64) {
+        self.inner.metrics.charged(bytes);
         let clock = self.log.storage();
         let now = clock.monotonic();
         self.give_way(now);

@@ -1,10 +1,13 @@
 //! The passes under way, and the logs that get none for now.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use keeplog_engine::sync::atomic::{AtomicBool, Ordering};
-use keeplog_engine::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use keeplog_engine::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use keeplog_engine::{Error, ErrorKind, Result, TopicPartition};
+
+use super::Inner;
 
 /// Who is being cleaned, and who must not be.
 #[derive(Default)]
@@ -15,9 +18,18 @@ pub(super) struct Passes {
 
 #[derive(Default)]
 struct State {
-    /// How often each log was paused and not resumed yet.
-    paused: BTreeMap<TopicPartition, u32>,
+    /// Logs that were paused and not resumed as often yet.
+    paused: BTreeMap<TopicPartition, Paused>,
+    /// Numbers given so far.
+    numbers: u64,
     under_way: Vec<Arc<Running>>,
+}
+
+#[derive(Clone, Copy)]
+struct Paused {
+    /// Another one, where the log was deleted and made anew meanwhile.
+    number: u64,
+    times: u32,
 }
 
 struct Running {
@@ -46,10 +58,18 @@ impl Passes {
         Ok(Pass { passes: self, running })
     }
 
-    /// No pass over the log begins any more; those under way are told to end, and waited for.
-    pub(super) fn pause(&self, name: &TopicPartition, wake: impl FnOnce()) {
-        *self.state().paused.entry(name.clone()).or_default() += 1;
+    /// No pass over the log begins any more; those under way are told to end, and waited for. Gives the number of the pause.
+    pub(super) fn pause(&self, name: &TopicPartition, wake: impl FnOnce()) -> u64 {
+        let number = {
+            let mut state = self.state();
+            state.numbers += 1;
+            let next = Paused { number: state.numbers, times: 0 };
+            let paused = state.paused.entry(name.clone()).or_insert(next);
+            paused.times += 1;
+            paused.number
+        };
         self.end(name, wake);
+        number
     }
 
     /// Passes over the log that are under way are told to end, and waited for. `wake` wakes those that sleep.
@@ -63,17 +83,17 @@ impl Passes {
         }
     }
 
-    /// Takes one pause back; whether it was the last.
+    /// Takes one pause back, of this number if it has one; whether it was the last.
     ///
     /// # Errors
     /// `InvalidInput` for a log that is not paused.
-    pub(super) fn resume(&self, name: &TopicPartition) -> Result<bool> {
+    pub(super) fn resume(&self, name: &TopicPartition, number: Option<u64>) -> Result<bool> {
         let mut state = self.state();
-        match state.paused.get_mut(name) {
+        match state.paused.get_mut(name).filter(|paused| number.is_none_or(|number| number == paused.number)) {
             None => Err(Error::invalid("resume cleaning", format!("the cleaning of {name} is not paused"))),
-            Some(1) => Ok(state.paused.remove(name).is_some()),
-            Some(count) => {
-                *count -= 1;
+            Some(Paused { times: 1, .. }) => Ok(state.paused.remove(name).is_some()),
+            Some(paused) => {
+                paused.times -= 1;
                 Ok(false)
             }
         }
@@ -89,7 +109,7 @@ impl Passes {
     }
 
     pub(super) fn paused(&self) -> BTreeMap<TopicPartition, u32> {
-        self.state().paused.clone()
+        self.state().paused.iter().map(|(name, paused)| (name.clone(), paused.times)).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -101,6 +121,36 @@ impl Pass<'_> {
     /// Whether it was told to end.
     pub(super) fn is_unwanted(&self) -> bool {
         self.running.is_unwanted.load(Ordering::Acquire)
+    }
+}
+
+/// Keeps a log from being cleaned until it is dropped: see [`Store::hold_cleaning`](crate::Store::hold_cleaning).
+#[must_use = "cleaning goes on when it is dropped"]
+pub struct CleaningPause {
+    inner: Weak<Inner>,
+    name: TopicPartition,
+    number: u64,
+}
+
+impl CleaningPause {
+    pub(super) fn new(inner: &Arc<Inner>, name: TopicPartition, number: u64) -> Self {
+        Self { inner: Arc::downgrade(inner), name, number }
+    }
+}
+
+impl Drop for CleaningPause {
+    fn drop(&mut self) {
+        let Some(inner) = self.inner.upgrade() else { return };
+        // Whoever has deleted the log, or taken the pause back otherwise, has ended it.
+        if inner.passes.resume(&self.name, Some(self.number)).is_ok_and(|is_last| is_last) {
+            inner.data_dir.note_change(&self.name);
+        }
+    }
+}
+
+impl fmt::Debug for CleaningPause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CleaningPause").field("log", &self.name).finish_non_exhaustive()
     }
 }
 

@@ -2,7 +2,8 @@
 
 use keeplog_engine::{Error, ErrorKind, Log, LogOptions, Result, TopicPartition};
 
-use super::{Store, StoreOptions};
+use super::passes::CleaningPause;
+use super::{Store, StoreOptions, closed};
 
 /// The settings of the cleaner that can change while a store is open: those of [`StoreOptions`] under the same names. Methods
 /// set one value each and return the settings.
@@ -80,8 +81,9 @@ impl Store {
     /// Changes the settings of the cleaner, from its next look on, and wakes it. The next open takes those that it is given.
     ///
     /// # Errors
-    /// `InvalidInput`, naming the setting, for one that can't work; nothing is changed then.
+    /// `InvalidInput`, naming the setting, for one that can't work; nothing is changed then. `Closed` if the store was closed.
     pub fn set_cleaner(&self, settings: &CleanerSettings) -> Result<()> {
+        self.inner.check_open("change the cleaner's settings of")?;
         {
             let mut options = self.inner.options();
             let changed = settings.within(&options);
@@ -98,7 +100,7 @@ impl Store {
     /// under way; `u64::MAX` for no limit. As [`Store::set_cleaner`] does, with this one setting.
     ///
     /// # Errors
-    /// `InvalidInput` for 0.
+    /// `InvalidInput` for 0; `Closed` if the store was closed.
     pub fn set_cleaner_rate(&self, bytes_per_second: u64) -> Result<()> {
         self.set_cleaner(&self.cleaner_settings().log_cleaner_io_max_bytes_per_second(bytes_per_second))
     }
@@ -110,12 +112,15 @@ impl Store {
     ///
     /// # Errors
     /// `InvalidInput`, naming the setting, for one that can't work, or that one of the open logs can't take; nothing is changed
-    /// for that log and those after it.
+    /// for that log and those after it. `Closed` if the store was closed.
     pub fn set_log_options(&self, topic: &str, options: &LogOptions) -> Result<()> {
         options.check()?;
         let logs: Vec<Log> = {
             // Held until all is changed: no log of the topic is opened meanwhile.
             let logs = self.inner.logs();
+            if logs.closed {
+                return Err(closed(&self.inner, "change the settings of logs of"));
+            }
             let of_topic: Vec<_> = logs.open.values().filter(|log| log.topic_partition().topic() == topic).cloned().collect();
             of_topic.iter().try_for_each(|log| log.set_options(options))?;
             self.inner.options().topics.insert(topic.to_owned(), options.clone());
@@ -137,27 +142,42 @@ impl Store {
     /// which are in force.
     ///
     /// # Errors
-    /// `NotFound` if there is no such log.
+    /// `NotFound` if there is no such log; `Closed` if the store was closed.
     ///
     /// [`CleanerStatus::paused`]: crate::CleanerStatus::paused
     pub fn pause_cleaning(&self, topic: &str, partition: u32) -> Result<()> {
+        self.pause(topic, partition).map(drop)
+    }
+
+    /// As [`Store::pause_cleaning`], until what is returned is dropped: also where whoever holds it returns early, or panics.
+    ///
+    /// # Errors
+    /// As [`Store::pause_cleaning`].
+    pub fn hold_cleaning(&self, topic: &str, partition: u32) -> Result<CleaningPause> {
+        let (name, number) = self.pause(topic, partition)?;
+        Ok(CleaningPause::new(&self.inner, name, number))
+    }
+
+    fn pause(&self, topic: &str, partition: u32) -> Result<(TopicPartition, u64)> {
         let name = TopicPartition::new(topic, partition)?;
+        self.inner.check_open("pause the cleaning of a log of")?;
         if !self.inner.data_dir.has_partition(&name) {
             let error = Error::new(ErrorKind::NotFound, "pause the cleaning of", "there is no such log");
             return Err(error.at(&self.inner.data_dir.partition_path(&name)));
         }
-        self.inner.passes.pause(&name, || self.inner.pace.wake());
+        let number = self.inner.passes.pause(&name, || self.inner.pace.wake());
         self.inner.data_dir.note_change(&name);
-        Ok(())
+        Ok((name, number))
     }
 
     /// Takes back one [`Store::pause_cleaning`].
     ///
     /// # Errors
-    /// `InvalidInput` for a log whose cleaning is not paused.
+    /// `InvalidInput` for a log whose cleaning is not paused; `Closed` if the store was closed.
     pub fn resume_cleaning(&self, topic: &str, partition: u32) -> Result<()> {
         let name = TopicPartition::new(topic, partition)?;
-        if self.inner.passes.resume(&name)? {
+        self.inner.check_open("resume the cleaning of a log of")?;
+        if self.inner.passes.resume(&name, None)? {
             self.inner.data_dir.note_change(&name);
         }
         Ok(())

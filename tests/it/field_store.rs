@@ -156,7 +156,8 @@ fn b21_a_quiet_log_has_its_turn_beside_a_busy_one() {
     append(&quiet, 14);
     quiet.roll().unwrap();
     let mut rounds = 0;
-    while !store.cleaner().last.contains_key(quiet.topic_partition()) {
+    let is_cleaned = || store.cleaner().last[quiet.topic_partition()].report.new_dirty == quiet.end_offset();
+    while !is_cleaned() {
         append(&busy, 2000);
         busy.roll().unwrap();
         let end = busy.end_offset();

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use keeplog::inspect::storage::{MemoryStorage, Storage};
-use keeplog::{CleanOutcome, CleanupPolicy, Durability, ErrorKind, Log, LogOptions, Record, Store, StoreOptions};
+use keeplog::{CleanOptions, CleanOutcome, CleanupPolicy, Durability, ErrorKind, Log, LogOptions, Record, Store, StoreOptions, Watch};
 
 use crate::disk::{T0, disk};
 
@@ -148,4 +149,66 @@ fn b18_pauses_of_many_threads_come_to_nothing_in_the_end() {
     assert!(store.cleaner().paused.is_empty() && store.cleaner().uncleanable.is_empty(), "{:?}", store.cleaner());
     store.housekeep();
     assert_eq!(held(&log), 10);
+}
+
+/// Notes what it is told, and stops after so many looks.
+struct Looks {
+    bytes: AtomicU64,
+    left: AtomicUsize,
+}
+
+impl Looks {
+    fn new(left: usize) -> Self {
+        Self { bytes: AtomicU64::new(0), left: AtomicUsize::new(left) }
+    }
+}
+
+impl Watch for Looks {
+    fn charge(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
+    }
+}
+
+#[test]
+fn a_pass_by_the_callers_options_obeys_store_and_watcher() {
+    let store = open(&disk());
+    let log = dirty(&store, "t");
+    let name = log.topic_partition().clone();
+    let options = CleanOptions::for_log(log.options(), T0);
+    store.pause_cleaning("t", 0).unwrap();
+    assert_eq!(store.clean_with(&log, &options, &()).unwrap_err().kind(), ErrorKind::Locked);
+    store.resume_cleaning("t", 0).unwrap();
+
+    let dry = Looks::new(usize::MAX);
+    let report = store.clean_with(&log, &options.clone().dry_run(true), &dry).unwrap();
+    assert_eq!((report.records_kept, held(&log), dry.bytes.into_inner()), (10, 200, report.bytes_read));
+    assert_eq!((store.cleaner().passes, log.data_dir().cleaner_offset(&name)), (0, None), "a dry run is no pass");
+    assert_eq!(store.clean_with(&log, &options, &Looks::new(2)).unwrap().outcome, CleanOutcome::Stopped);
+    assert_eq!(held(&log), 200);
+
+    // One that begins above what is clean leaves the mark where it was.
+    store.clean_with(&log, &options.clone().first_dirty(100), &()).unwrap();
+    assert_eq!(log.data_dir().cleaner_offset(&name), None);
+    let report = store.clean_with(&log, &options, &()).unwrap();
+    assert_eq!((held(&log), log.data_dir().cleaner_offset(&name)), (10, Some(report.new_dirty)));
+    let status = store.cleaner();
+    assert_eq!((status.passes, status.last.len(), status.under_way.len()), (2, 1, 0));
+    assert_eq!(store.clean(&log).unwrap().outcome, CleanOutcome::NothingDirty);
+
+    // A rate that would let it go on for years.
+    store.set_cleaner_rate(1).unwrap();
+    std::thread::scope(|scope| {
+        let pass = scope.spawn(|| store.clean_with(&log, &options, &()));
+        while store.cleaner().under_way.first().is_none_or(|pass| pass.bytes_total == 0) {
+            std::thread::yield_now();
+        }
+        let under_way = store.cleaner().under_way[0].clone();
+        assert_eq!((under_way.bytes_done, under_way.segment), (0, Some(0)), "what is known is told while it waits");
+        store.pause_cleaning("t", 0).unwrap();
+        assert_eq!(pass.join().unwrap().unwrap().outcome, CleanOutcome::Stopped);
+    });
 }

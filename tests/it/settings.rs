@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use keeplog::inspect::storage::{File, FileLayer, Layer, MemoryStorage, OpenMode, Storage};
-use keeplog::{CleanOutcome, CleanupPolicy, Durability, ErrorKind, Log, LogOptions, Record, Store, StoreOptions};
+use keeplog::{CleanOptions, CleanOutcome, CleanupPolicy, Durability, ErrorKind, Log, LogOptions, Record, Store, StoreOptions};
 
 use crate::disk::{T0, disk};
 
@@ -309,4 +309,30 @@ fn a24_a_policy_that_does_not_compact_any_more_ends_the_pass_under_way() {
     // And back: it was opened as a compacted log.
     store.set_log_options("t", &small()).unwrap();
     assert_eq!((passes(&store), held(&log)), (1, 10));
+}
+
+#[test]
+fn a_closed_store_takes_no_settings_and_no_pauses() {
+    let store = Store::open_with(disk(), Path::new("/data"), StoreOptions::new().background_thread(false)).unwrap();
+    let log = store.log("t", 0).unwrap();
+    store.pause_cleaning("t", 0).unwrap();
+    let before = store.cleaner_settings();
+    store.close().unwrap();
+    let refused = [
+        store.set_cleaner(&before.clone().log_cleaner_threads(2)),
+        store.set_cleaner_rate(1000),
+        store.set_log_options("t", &LogOptions::new()),
+        store.pause_cleaning("t", 0),
+        store.hold_cleaning("t", 0).map(drop),
+        store.resume_cleaning("t", 0),
+        store.checkpoint(),
+        store.delete_log("t", 0),
+        store.clean(&log).map(drop),
+        store.clean_with(&log, &CleanOptions::new(T0), &()).map(drop),
+    ];
+    for (number, refused) in refused.into_iter().enumerate() {
+        let error = refused.expect_err(&format!("call {number}"));
+        assert_eq!(error.kind(), ErrorKind::Closed, "call {number}: {error}");
+    }
+    assert_eq!(store.cleaner_settings(), before);
 }

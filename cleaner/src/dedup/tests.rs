@@ -47,6 +47,23 @@ fn buckets_start_at_a_cache_line() {
     }
 }
 
+/// Ten million keys of 16 bytes and one million of 200, none counted beforehand: each is hashed once, is looked for in two tables
+/// at most, and takes less than 24 bytes. How fast that is, is measured in `benches/`.
+#[test]
+fn g07_ten_million_keys_take_less_than_24_bytes_each() {
+    let hasher = KeyHasher::from_seed(7);
+    for (keys, key_bytes) in [(10_000_000_u64, 16), (1_000_000, 200)] {
+        let mut set = DedupSet::growing(2 * keys).unwrap();
+        let mut key = vec![b'k'; key_bytes];
+        for i in 0..keys {
+            key[key_bytes - 8..].copy_from_slice(&i.to_be_bytes());
+            assert!(set.insert(place(hasher.hash(&key))).unwrap(), "key {i}");
+        }
+        assert_eq!((set.len(), set.tables.len() <= 2), (keys, true), "{} tables", set.tables.len());
+        assert!(set.bytes() <= 24 * keys, "{} bytes for {keys} keys", set.bytes());
+    }
+}
+
 /// B07: with every word taken, the search for a missing key visits each bucket once and ends.
 #[test]
 fn b07_a_search_in_a_completely_full_table_ends() {

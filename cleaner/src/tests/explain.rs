@@ -82,7 +82,8 @@ fn whether_a_pass_is_due_has_a_reason() {
     }
     assert_eq!(explain(&log, Some(1), &RULES).due, Due::Dirty);
     assert_eq!(explain(&log, Some(2), &RULES).due, Due::NotYet, "just the ratio is not above it");
-    assert_eq!(explain(&log, Some(4), &RULES).due, Due::NothingCleanable);
+    assert_eq!(explain(&log, Some(4), &RULES).due, Due::Clean);
+    assert_eq!(explain(&log, Some(4), &Rules { min_compaction_lag_ms: i64::MAX, ..RULES }).due, Due::Clean);
     let overdue = Rules { max_compaction_lag_ms: 10, ..RULES };
     assert_eq!(Explanation::of(&log, Some(3), &overdue, T0 + 10).unwrap().due, Due::NotYet);
     let found = Explanation::of(&log, Some(3), &overdue, T0 + 11).unwrap();

@@ -350,3 +350,49 @@ fn a24_a_stopped_pass_leaves_the_log_as_it_was() {
     assert!(stop_after > 40, "stopped before every piece, and before the swap: {stop_after}");
     assert_ne!(log, before);
 }
+
+#[test]
+fn a_dry_run_is_charged_for_what_it_reads_alone() {
+    let mut log = MemoryLog::new();
+    for i in 0..40 {
+        log.append(&[put(&format!("key-{}", i % 7), "some value")]);
+    }
+    log.roll();
+    for dry_run in [true, false] {
+        let watch = Stopper { stop_after: usize::MAX, ..Stopper::default() };
+        let report = log.clone().clean_watched(&CleanOptions { dry_run, ..CleanOptions::new(T0) }, &watch).unwrap();
+        assert!(report.bytes_written > 0);
+        let written = if dry_run { 0 } else { report.bytes_written };
+        assert_eq!(watch.charged.into_inner() as u64, report.bytes_read + written);
+    }
+}
+
+/// Stops a pass before its first byte is read, and notes what it was told by then.
+#[derive(Default)]
+struct AtStart(std::sync::Mutex<Vec<Progress>>);
+
+impl Watch for AtStart {
+    fn progress(&self, progress: Progress) {
+        self.0.lock().unwrap().push(progress);
+    }
+
+    fn is_stopped(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn how_much_there_is_to_read_is_told_before_any_of_it_is_read() {
+    let mut log = MemoryLog::new();
+    for i in 0..40 {
+        log.append(&[put(&format!("key-{}", i % 7), "some value")]);
+        if i % 10 == 9 {
+            log.roll();
+        }
+    }
+    let bytes: usize = log.segments.iter().map(|segment| segment.log.len()).sum();
+    let watch = AtStart::default();
+    assert_eq!(log.clean_watched(&CleanOptions::new(T0), &watch).unwrap().outcome, CleanOutcome::Stopped);
+    let told = watch.0.into_inner().unwrap();
+    assert_eq!(told.last(), Some(&Progress { segment: Some(30), bytes_done: 0, bytes_total: bytes as u64 }));
+}
