@@ -9,8 +9,8 @@ use std::sync::Arc;
 use keeplog::inspect::record::{BatchSpec, BatchWriter, Codec, Decoder, Header};
 use keeplog::inspect::storage::{MemoryStorage, OpenMode, Storage, write_all_at};
 use keeplog::{
-    CONSUMER_OFFSETS, CleanOptions, Durability, Log, LogOptions, OffsetAndMetadata, OffsetOptions, OffsetStore, Record, RequiredAcks,
-    Store, StoreOptions,
+    CONSUMER_OFFSETS, CleanOptions, Durability, ErrorKind, Log, LogOptions, OffsetAndMetadata, OffsetOptions, OffsetStore, Record,
+    RequiredAcks, Store, StoreOptions,
 };
 
 /// The system's allocator, counted by thread: tests run beside each other.
@@ -27,6 +27,8 @@ struct Allocations {
 
 thread_local! {
     static SO_FAR: Cell<Allocations> = const { Cell::new(Allocations { calls: 0, largest: 0, held: 0, peak: 0 }) };
+    /// What is larger is refused.
+    static LARGEST: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
 fn note(taken: usize, given_back: usize) {
@@ -39,18 +41,27 @@ fn note(taken: usize, given_back: usize) {
 // SAFETY: every call goes to the system's allocator as it is; counting touches nothing of it.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.size() > LARGEST.get() {
+            return std::ptr::null_mut();
+        }
         note(layout.size(), 0);
         // SAFETY: the caller's own promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if layout.size() > LARGEST.get() {
+            return std::ptr::null_mut();
+        }
         note(layout.size(), 0);
         // SAFETY: the caller's own promise.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        if new_size > LARGEST.get() {
+            return std::ptr::null_mut();
+        }
         note(new_size, layout.size());
         // SAFETY: the caller's own promise.
         unsafe { System.realloc(block, layout, new_size) }
@@ -71,6 +82,14 @@ fn allocations<T>(work: impl FnOnce() -> T) -> (T, Allocations) {
     SO_FAR.set(Allocations::default());
     let done = work();
     (done, SO_FAR.get())
+}
+
+/// Runs `work` on a machine that gives this thread no more than `bytes` at a time.
+fn with_no_more_than<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    LARGEST.set(bytes);
+    let done = work();
+    LARGEST.set(usize::MAX);
+    done
 }
 
 const T0: i64 = 1_760_000_000_000;
@@ -237,6 +256,122 @@ fn g14_the_memory_of_a_pass_does_not_grow_with_the_log() {
         peaks.push(pass.peak - rounds * 1000 * 64 / 6);
     }
     assert!(peaks[1] * 10 <= peaks[0] * 11 && peaks[1] <= 1 << 20, "{peaks:?}");
+}
+
+/// A store of 16 logs of which none fits: whichever of them a pass is at, it stays within what it may have, a tenth more at most.
+#[test]
+fn g14_sixteen_logs_share_one_budget() {
+    const LOGS: u32 = 16;
+    const KEYS: u64 = 40_000;
+    const CHUNK: u32 = 64 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let options = StoreOptions::new().background_thread(false).log(LogOptions::new().segment_bytes(1 << 20));
+    let store = Store::open(dir.path(), options).unwrap();
+    let logs: Vec<Log> = (0..LOGS).map(|number| store.log("t", number).unwrap()).collect();
+    for log in &logs {
+        for first in (0..KEYS).step_by(100) {
+            let records: Vec<_> = (first..first + 100).map(|i| Record::new(format!("key {i:06}"), "v".repeat(100))).collect();
+            log.append(&records, Durability::Buffered).unwrap();
+        }
+        log.roll().unwrap();
+    }
+    let (keys_bytes, held_bytes) = (64 << 10, 1 << 20);
+    // What is read, what is decided on in it (24 bytes a record), and what is written.
+    let budget = (keys_bytes + held_bytes + 8 * u64::from(CHUNK)).cast_signed();
+    let mut peaks = Vec::new();
+    let ((), all) = allocations(|| {
+        for log in &logs {
+            let before = SO_FAR.get();
+            SO_FAR.set(Allocations { peak: before.held, ..before });
+            let options =
+                CleanOptions::for_log(log.options(), T0).dedupe_buffer_bytes(keys_bytes).held_bytes_max(held_bytes).chunk_bytes(CHUNK);
+            let report = store.clean_with(log, &options, &()).unwrap();
+            assert_eq!((report.records_kept, report.map_size), (KEYS, KEYS));
+            assert!(report.readings > 4, "the keys of one do not fit: {report}");
+            peaks.push(SO_FAR.get().peak - before.held + report.map_bytes.cast_signed());
+        }
+    });
+    assert!(peaks.iter().all(|peak| *peak <= budget + budget / 10), "{peaks:?} of {budget}");
+    assert!(all.held <= (64 << 10), "{} bytes are left of {LOGS} passes", all.held);
+}
+
+/// A segment as large as one can be, of holes for the most part: no count ends at 1.5 GiB, or at 2.
+#[test]
+fn g14_a_segment_of_two_gibibytes_is_cleaned() {
+    const VALUE: usize = 32 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t-0");
+    std::fs::create_dir(&path).unwrap();
+    let file = std::fs::File::create(path.join("00000000000000000000.log")).unwrap();
+    let (mut bytes, mut batches, value) = (0, 0, vec![0; VALUE]);
+    loop {
+        let mut writer = BatchWriter::new();
+        writer.begin(BatchSpec { base_offset: batches, ..BatchSpec::default() });
+        writer.push(batches, T0, Some(format!("key {}", batches % 2).as_bytes()), Some(&value), &[]).unwrap();
+        let mut batch = Vec::new();
+        writer.finish(&mut batch).unwrap();
+        if bytes + batch.len() as u64 > i32::MAX as u64 {
+            break;
+        }
+        // The rest are zeros, which need not be written.
+        assert!(batch[128..].iter().all(|byte| *byte == 0));
+        std::os::unix::fs::FileExt::write_all_at(&file, &batch[..128], bytes).unwrap();
+        (bytes, batches) = (bytes + batch.len() as u64, batches + 1);
+        file.set_len(bytes).unwrap();
+    }
+    assert!(bytes > 2_000_000_000);
+    let log = Log::open(&path, LogOptions::new().segment_bytes(i32::MAX as u32).max_message_bytes(VALUE as u32 + 1000)).unwrap();
+    assert!(log.recovery_report().is_sound() && log.end_offset() == batches, "{}", log.recovery_report());
+    log.roll().unwrap();
+    let report = keeplog::clean(&log, &CleanOptions::for_log(log.options(), T0), &()).unwrap();
+    assert_eq!((report.bytes_read, report.records_read, report.records_kept, report.new_dirty), (bytes, batches, 2, batches));
+    assert!(report.bytes_kept < 3 * VALUE as u64);
+}
+
+/// What is larger than the memory there is: an error that says so with its place, and neither the end of the process nor damage.
+#[test]
+fn what_there_is_no_memory_for_is_an_error_and_no_damage() {
+    const SMALL: usize = 4 << 20;
+    for codec in [Codec::None, Codec::Zstd, Codec::Lz4, Codec::Gzip, Codec::Snappy] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t-0");
+        let options = LogOptions::new().compression(codec).segment_bytes(64 << 20).max_message_bytes(64 << 20);
+        let log = Log::open(&path, options.clone()).unwrap();
+        for _ in 0..2 {
+            log.append(&[Record::new("small", "v")], Durability::Buffered).unwrap();
+            log.append(&[Record::new("large", vec![0; 16 << 20])], Durability::Synced).unwrap();
+        }
+        let told = |error: keeplog::Error, what: &str| {
+            assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{codec:?}, {what}: {error:?}");
+            assert!(error.path().is_some() && (error.position().is_some() || what == "opening"), "{codec:?}, {what}: {error:?}");
+            assert!(error.to_string().contains("memory"), "{codec:?}, {what}: {error:?}");
+        };
+        with_no_more_than(SMALL, || {
+            let mut records = log.read_from(0).unwrap();
+            assert_eq!(records.next().unwrap().unwrap().key().unwrap(), "small");
+            told(records.next().unwrap().unwrap_err(), "reading");
+        });
+        log.roll().unwrap();
+        let clean = || keeplog::clean(&log, &CleanOptions::for_log(log.options(), T0), &());
+        told(with_no_more_than(SMALL, || clean().unwrap_err()), "cleaning");
+        assert_eq!(log.read_from(0).unwrap().map(Result::unwrap).count(), 4, "all is there");
+        log.append(&[Record::new("large", vec![0; 16 << 20])], Durability::Synced).unwrap();
+        if codec == Codec::None {
+            // As a crash leaves it: the next open reads it.
+            let killed = tempfile::tempdir().unwrap();
+            let copy = killed.path().join("t-0");
+            std::fs::create_dir(&copy).unwrap();
+            let files = std::fs::read_dir(&path).unwrap().map(Result::unwrap);
+            files.for_each(|file| _ = std::fs::copy(file.path(), copy.join(file.file_name())).unwrap());
+            let open = || Log::open(&copy, options.clone());
+            told(with_no_more_than(SMALL, || open().unwrap_err()), "opening");
+            assert!(open().unwrap().recovery_report().is_sound(), "nothing was cut");
+        }
+        drop(log);
+        let log = Log::open(&path, options).unwrap();
+        log.roll().unwrap();
+        assert_eq!((log.end_offset(), keeplog::clean(&log, &CleanOptions::for_log(log.options(), T0), &()).unwrap().records_kept), (5, 2));
+    }
 }
 
 /// Zeros compress to nothing: what a chunk of them decompresses to is not kept.
