@@ -2,7 +2,7 @@
 
 pub(crate) use keeplog::inspect::offsets::{CommitOptions, Escaped, OffsetAndMetadata, OffsetStore, RequiredAcks};
 pub(crate) use keeplog::inspect::offsets::{partition_for, record as offsets_record};
-pub(crate) use keeplog::inspect::{DataDir, is_known_compacted, names, record, scan, storage};
+pub(crate) use keeplog::inspect::{DataDir, is_known_compacted, names, record, room, scan, storage};
 pub(crate) use keeplog::{
     CONSUMER_OFFSETS, Durability, Error, ErrorKind, Log, LogOptions, RecoveryMode, RecoveryReport, Store, StoreOptions, TRANSACTION_STATE,
     TopicPartition,

@@ -7,6 +7,9 @@ use std::io;
 use crate::door::{Error, ErrorKind};
 use crate::output;
 
+/// Too many open files, here and on the machine, and too large a file: the same numbers on all systems that it runs on.
+const LIMITS: [i32; 3] = [24, 23, 27];
+
 /// Ends a command with exit status 2.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -15,12 +18,13 @@ pub(crate) struct Failure {
     advice: Option<String>,
     broken_pipe: bool,
     corrupt: bool,
+    missing: bool,
 }
 
 impl Failure {
     /// A failure whose `text` starts with "could not".
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self { text: output::name(&text.into()), advice: None, broken_pipe: false, corrupt: false }
+        Self { text: output::name(&text.into()), advice: None, broken_pipe: false, corrupt: false, missing: false }
     }
 
     /// A failure that the data is to blame for.
@@ -49,6 +53,11 @@ impl Failure {
         self.corrupt
     }
 
+    /// Whether something was not there.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.missing
+    }
+
     /// Whoever read our output has heard enough: a reason to stop, not to complain.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         self.broken_pipe
@@ -57,33 +66,47 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self { text: one_line(&error), advice: advice_for(&error), broken_pipe: false, corrupt: error.is_corruption() }
+        Self {
+            text: one_line(&error),
+            advice: advice_for(&error),
+            broken_pipe: false,
+            corrupt: error.is_corruption(),
+            missing: error.kind() == ErrorKind::NotFound,
+        }
     }
 }
 
 fn advice_for(error: &Error) -> Option<String> {
+    let system = system_error(error);
     let text = match error.kind() {
+        // What is to be done is said with the limit.
+        _ if system.is_some_and(|e| LIMITS.contains(&e.raw_os_error().unwrap_or(0))) => return None,
         ErrorKind::Locked => "stop the process that uses this directory, or work on a copy",
         ErrorKind::NotFound => "check the path",
         ErrorKind::StorageFull => "free some space and run it again; what was there is still there",
         ErrorKind::Corrupt => "keeplog verify says what is damaged, keeplog recover mends what can be mended",
         ErrorKind::Unsupported => "this was written by a newer version: upgrade keeplog",
-        ErrorKind::Io if is_denied(error) => "run it as a user who may read (and for recover and compact, write) the directory",
+        ErrorKind::TooLarge => "leave this log uncleaned, or copy its records into a new one",
+        ErrorKind::OutOfMemory => "give it more memory (ulimit -v, the limit of its cgroup), or take fewer --threads",
+        ErrorKind::Io if system.is_some_and(|e| e.kind() == io::ErrorKind::PermissionDenied) => {
+            "run it as a user who may read (and for recover and compact, write) the directory"
+        }
         ErrorKind::Io => "check the device and the kernel log, then run it again",
         _ => return None,
     };
     Some(text.to_owned())
 }
 
-fn is_denied(error: &Error) -> bool {
+/// What the system said, if it was the system.
+fn system_error(error: &Error) -> Option<&io::Error> {
     let mut cause = error.source();
     while let Some(e) = cause {
-        if e.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::PermissionDenied) {
-            return true;
+        if let Some(io) = e.downcast_ref::<io::Error>() {
+            return Some(io);
         }
         cause = e.source();
     }
-    false
+    None
 }
 
 impl fmt::Display for Failure {

@@ -17,6 +17,7 @@ mod pass;
 mod picture;
 mod progress;
 mod shadow;
+mod signals;
 mod survey;
 mod target;
 mod when;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
             return if usage.use_stderr() { ExitCode::from(COULD_NOT_RUN) } else { ExitCode::SUCCESS };
         }
     };
+    signals::survive_the_file_size_limit();
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
     match commands::run(cli.command, &storage) {
         Ok(Status::Fine) => ExitCode::SUCCESS,

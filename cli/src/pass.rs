@@ -70,8 +70,8 @@ impl Bound {
     }
 }
 
-/// What a pass over one partition came to. `bytes_*` and `records_*` are counted as Kafka does: of all segments in the
-/// range, before and after.
+/// What a pass over one partition came to, by the names of the library's report. `bytes_read`, `bytes_kept` and `records_*` are
+/// counted as Kafka does: of all segments in the range, before and after.
 #[derive(Debug, Serialize)]
 pub(crate) struct Passed {
     pub(crate) partition: String,
@@ -80,27 +80,29 @@ pub(crate) struct Passed {
     pub(crate) first_uncleanable: u64,
     pub(crate) new_dirty: u64,
     pub(crate) bytes_read: u64,
-    pub(crate) bytes_written: u64,
+    pub(crate) bytes_kept: u64,
     pub(crate) bytes_dropped: u64,
-    /// Bytes of new segments: less than `bytes_written` where segments were left as they are.
-    pub(crate) bytes_rewritten: u64,
+    /// Bytes of new segments: less than `bytes_kept` where segments were left as they are.
+    pub(crate) bytes_written: u64,
     /// Bytes of the segments with a part in the dirty section.
     pub(crate) dirty_bytes: u64,
-    /// `bytes_rewritten` for each byte dropped, and for each dirty one; null if there is none.
+    /// `bytes_written` for each byte dropped, and for each dirty one; null if there is none.
     pub(crate) write_amplification: Option<f64>,
     pub(crate) written_per_dirty_byte: Option<f64>,
     pub(crate) records_read: u64,
-    pub(crate) records_written: u64,
+    pub(crate) records_kept: u64,
     pub(crate) map_size: u64,
     /// Share of the keys that the map had room for.
     pub(crate) map_use: f64,
+    /// Memory that the keys took.
+    pub(crate) map_bytes: u64,
     /// How often the log was read: more than once if the map could not take all keys at a time.
     pub(crate) readings: u32,
     pub(crate) seconds: f64,
     pub(crate) bytes_per_second: f64,
     pub(crate) segments_before: usize,
     pub(crate) segments_after: usize,
-    pub(crate) tombstones: u64,
+    pub(crate) tombstones_kept: u64,
     pub(crate) keyless_dropped: u64,
     /// What kept it from going beyond the first uncleanable offset: `active-segment`, `open-transaction` or `to`.
     pub(crate) bounded_by: &'static str,
@@ -118,22 +120,23 @@ impl Passed {
             first_uncleanable: report.first_uncleanable,
             new_dirty: report.new_dirty,
             bytes_read: report.bytes_read,
-            bytes_written: report.bytes_kept,
+            bytes_kept: report.bytes_kept,
             bytes_dropped: report.bytes_dropped(),
-            bytes_rewritten: report.bytes_written,
+            bytes_written: report.bytes_written,
             dirty_bytes: report.dirty_bytes,
             write_amplification: report.write_amplification(),
             written_per_dirty_byte: report.written_per_dirty_byte(),
             records_read: report.records_read,
-            records_written: report.records_kept,
+            records_kept: report.records_kept,
             map_size: report.map_size,
             map_use: report.map_use(),
+            map_bytes: report.map_bytes,
             readings: report.readings,
             seconds: report.seconds,
             bytes_per_second: report.bytes_per_second(),
             segments_before: report.segments_before,
             segments_after: report.segments_after,
-            tombstones: report.tombstones_kept,
+            tombstones_kept: report.tombstones_kept,
             keyless_dropped: report.records_keyless,
             bounded_by: bound.code,
             bound: bound.text,
@@ -161,18 +164,23 @@ impl Passed {
             format!(
                 "  bytes     {} to {}, {} of it",
                 output::bytes(self.bytes_read),
-                output::bytes(self.bytes_written),
-                output::percent(self.bytes_written, self.bytes_read)
+                output::bytes(self.bytes_kept),
+                output::percent(self.bytes_kept, self.bytes_read)
             ),
             format!("  written   {}", self.writes()),
             format!("  segments  {} to {}", output::count(self.segments_before as u64), output::count(self.segments_after as u64)),
             format!(
                 "  records   {} to {}, {} among them",
                 output::count(self.records_read),
-                output::count(self.records_written),
-                output::counted(self.tombstones, "tombstone", "tombstones")
+                output::count(self.records_kept),
+                output::counted(self.tombstones_kept, "tombstone", "tombstones")
             ),
-            format!("  keys      {} in the dirty section, {} of what the map takes", output::count(self.map_size), self.map_share()),
+            format!(
+                "  keys      {} in the dirty section, {} of what the map takes; {} of memory",
+                output::count(self.map_size),
+                self.map_share(),
+                output::bytes(self.map_bytes)
+            ),
         ];
         if self.readings > 1 {
             lines.push(format!("  readings  {}: the map takes a share of the keys at a time", self.readings));
@@ -193,7 +201,7 @@ impl Passed {
 
     /// `1.4 MiB: 0.02 for each byte dropped, 0.02 for each dirty one`.
     fn writes(&self) -> String {
-        let mut text = output::bytes(self.bytes_rewritten);
+        let mut text = output::bytes(self.bytes_written);
         let mut joint = ": ";
         let parts = [(self.write_amplification, "for each byte dropped"), (self.written_per_dirty_byte, "for each dirty one")];
         for (each, of_what) in parts {

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::door::Storage;
 use crate::door::storage::{Entry, EntryKind, File, FileLock, Metadata, OpenMode, read_full_at};
+use crate::door::{Storage, room};
 
 /// The storage below, and what has changed in its stead.
 #[derive(Debug)]
@@ -200,14 +200,14 @@ impl Content {
         if position.saturating_add(bytes.len() as u64) > *len {
             return Ok(false);
         }
-        let mut there = vec![0; bytes.len()];
+        let mut there = room::zeroed(bytes.len())?;
         Ok(read_full_at(&**file, &mut there, position)? == bytes.len() && there == bytes)
     }
 
     /// The bytes, copied here if they are not yet.
     fn here(&mut self) -> io::Result<&mut Vec<u8>> {
         if let Self::Below { file, len } = self {
-            let mut bytes = vec![0; usize::try_from(*len).map_err(io::Error::other)?];
+            let mut bytes = room::zeroed(usize::try_from(*len).map_err(io::Error::other)?)?;
             let got = read_full_at(&**file, &mut bytes, 0)?;
             bytes.truncate(got);
             *self = Self::Here(bytes);
@@ -263,7 +263,7 @@ impl File for ShadowFile {
         let from = usize::try_from(position).map_err(io::Error::other)?;
         let to = from.checked_add(bytes.len()).ok_or(ErrorKind::FileTooLarge)?;
         if here.len() < to {
-            here.resize(to, 0);
+            room::resize(here, to)?;
         }
         here[from..to].copy_from_slice(bytes);
         Ok(bytes.len())
@@ -273,7 +273,7 @@ impl File for ShadowFile {
         let mut state = self.write();
         match &mut state.content {
             Content::Below { len, .. } if new_len <= *len => *len = new_len,
-            content => content.here()?.resize(usize::try_from(new_len).map_err(io::Error::other)?, 0),
+            content => room::resize(content.here()?, usize::try_from(new_len).map_err(io::Error::other)?)?,
         }
         Ok(())
     }

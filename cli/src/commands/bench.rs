@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::output::{self, Out};
 use crate::pass::{self, Bound, PassBar, Passed};
 use crate::progress::Progress;
+use crate::signals::Temporary;
 
 const NAME: &str = "bench-0";
 const SEGMENT_BYTES: u32 = 10 << 20;
@@ -42,7 +43,7 @@ pub(crate) fn run(command: &Bench, storage: &Arc<dyn Storage>) -> Result<Status,
 }
 
 fn clean(args: &args::BenchClean, storage: &Arc<dyn Storage>) -> Result<Status, Failure> {
-    let made = tempfile::Builder::new().prefix("keeplog-bench-").tempdir();
+    let made = Temporary::new("keeplog-bench-");
     let dir = made.map_err(|e| Failure::new("could not create a temporary directory").caused_by(&e).advise("set TMPDIR"))?;
     let options = LogOptions::new().segment_bytes(SEGMENT_BYTES);
     let log = Log::open_with(Arc::clone(storage), &dir.path().join(NAME), options)?;

@@ -22,6 +22,7 @@ use crate::failure::Failure;
 use crate::output::{self, Canvas, Out};
 use crate::picture::{self, Bar};
 use crate::progress::Progress;
+use crate::signals::Temporary;
 use crate::survey::Surveyor;
 
 /// What the demo came to.
@@ -85,14 +86,14 @@ pub(crate) fn run(args: &args::Demo, storage: &Arc<dyn Storage>) -> Result<Statu
 /// Where the demo works.
 enum Place {
     /// Removed at the end.
-    Temporary(tempfile::TempDir),
+    Temporary(Temporary),
     Given(PathBuf),
 }
 
 impl Place {
     fn prepare(storage: &dyn Storage, given: Option<&Path>) -> Result<Self, Failure> {
         let Some(dir) = given else {
-            let made = tempfile::Builder::new().prefix("keeplog-demo-").tempdir();
+            let made = Temporary::new("keeplog-demo-");
             return made.map(Self::Temporary).map_err(|e| {
                 Failure::new("could not create a temporary directory").caused_by(&e).advise("give one with --dir, or set TMPDIR")
             });

@@ -26,6 +26,9 @@ use crate::progress::Progress;
 use crate::shadow::Shadow;
 use crate::{Status, complain};
 
+/// How often a log is read anew that changes beneath the reading.
+const TRIES: usize = 50;
+
 /// All about the next pass over one partition. Sections that a damaged log has no answer for are null.
 #[derive(Debug, Serialize)]
 struct Explained {
@@ -42,6 +45,12 @@ struct Explained {
     keys: Keys,
 }
 
+impl Explained {
+    fn is_damaged(&self) -> bool {
+        self.blocked_by.iter().any(|blocker| matches!(blocker, Blocker::Damage { .. }))
+    }
+}
+
 /// How much of a log is dirty.
 #[derive(Debug, Serialize)]
 struct Dirt {
@@ -56,7 +65,7 @@ struct Dirt {
     cleanable_bytes: u64,
     uncleanable_bytes: u64,
     dirty_ratio: f64,
-    /// Whether a background cleaner would take it: `dirty`, `overdue`, `not-yet` or `nothing-cleanable`.
+    /// Whether a background cleaner would take it: `dirty`, `overdue`, `not-yet`, `nothing-cleanable` or `clean`.
     due: &'static str,
     /// Since when it is overdue, ms; 0 if it is not.
     overdue_ms: i64,
@@ -94,13 +103,13 @@ struct Pass {
     new_dirty: u64,
     segments_before: usize,
     segments_after: usize,
-    bytes_before: u64,
-    bytes_after: u64,
+    bytes_read: u64,
+    bytes_kept: u64,
     bytes_dropped: u64,
     /// Bytes of new segments.
-    bytes_rewritten: u64,
-    records_before: u64,
-    records_after: u64,
+    bytes_written: u64,
+    records_read: u64,
+    records_kept: u64,
     records_dropped: u64,
     keyless_dropped: u64,
     tombstones_kept: u64,
@@ -113,28 +122,18 @@ struct Plan {
     dir: PathBuf,
     storage: Arc<dyn Storage>,
     now_ms: i64,
+    /// The time that was asked for.
+    fixed_now_ms: Option<i64>,
     log_options: LogOptions,
 }
 
 pub(crate) fn run(args: &args::Explain, storage: &Arc<dyn Storage>) -> Result<Status, Failure> {
-    let mut below: Arc<dyn Storage> = Arc::new(Shadow::new(Arc::clone(storage)));
-    if let Some(now_ms) = args.now {
-        below = Arc::new(FixedClock::new(below, now_ms));
-    }
-    let mut log_options = LogOptions::new()
-        .min_cleanable_dirty_ratio(args.min_cleanable_dirty_ratio)
-        .min_compaction_lag_ms(args.min_compaction_lag_ms)
-        .max_compaction_lag_ms(args.max_compaction_lag_ms.unwrap_or(i64::MAX));
-    if let Some(ms) = args.delete_retention_ms {
-        log_options = log_options.delete_retention_ms(ms);
-    }
-    log_options.check()?;
-    let plan = Plan { dir: args.dir.clone(), now_ms: below.now_ms(), storage: below, log_options };
+    let plan = Plan::resolve(args, storage)?;
     let owned = OwnedTarget::open(Arc::clone(&plan.storage), &plan.dir)?;
     let mut out = Out::new();
     let mut first = true;
     owned.each(|partition| {
-        let explained = explain(&plan, &owned, partition)?;
+        let explained = explain_at_rest(&plan, storage, partition)?;
         if args.json {
             out.json(&explained)?;
         } else {
@@ -143,9 +142,60 @@ pub(crate) fn run(args: &args::Explain, storage: &Arc<dyn Storage>) -> Result<St
         }
         first = false;
         out.flush()?;
-        let damaged = explained.blocked_by.iter().any(|blocker| matches!(blocker, Blocker::Damage { .. }));
-        Ok(if damaged { Status::Damage } else { Status::Fine })
+        Ok(if explained.is_damaged() { Status::Damage } else { Status::Fine })
     })
+}
+
+impl Plan {
+    fn resolve(args: &args::Explain, storage: &Arc<dyn Storage>) -> Result<Self, Failure> {
+        let log_options = log_options(args)?;
+        let mut plan = Self { dir: args.dir.clone(), now_ms: 0, fixed_now_ms: args.now, storage: Arc::clone(storage), log_options };
+        plan = plan.anew(storage);
+        plan.now_ms = plan.storage.now_ms();
+        Ok(plan)
+    }
+
+    /// The same over what lies there now, with nothing changed in its stead yet.
+    fn anew(&self, storage: &Arc<dyn Storage>) -> Self {
+        let mut below: Arc<dyn Storage> = Arc::new(Shadow::new(Arc::clone(storage)));
+        if let Some(now_ms) = self.fixed_now_ms {
+            below = Arc::new(FixedClock::new(below, now_ms));
+        }
+        Self { dir: self.dir.clone(), storage: below, log_options: self.log_options.clone(), ..*self }
+    }
+}
+
+fn log_options(args: &args::Explain) -> Result<LogOptions, Failure> {
+    let mut log_options = LogOptions::new()
+        .min_cleanable_dirty_ratio(args.min_cleanable_dirty_ratio)
+        .min_compaction_lag_ms(args.min_compaction_lag_ms)
+        .max_compaction_lag_ms(args.max_compaction_lag_ms.unwrap_or(i64::MAX));
+    if let Some(ms) = args.delete_retention_ms {
+        log_options = log_options.delete_retention_ms(ms);
+    }
+    log_options.check()?;
+    Ok(log_options)
+}
+
+/// Nobody is kept from working on the log meanwhile: what was replaced while it was read is read anew.
+fn explain_at_rest(plan: &Plan, storage: &Arc<dyn Storage>, partition: &OwnedPartition) -> Result<Explained, Failure> {
+    for _ in 0..TRIES {
+        let plan = plan.anew(storage);
+        let owned = OwnedTarget::open(Arc::clone(&plan.storage), &plan.dir)?;
+        let dir = owned.data_dir.partition_path(&partition.topic_partition);
+        let names = || storage.list(&dir).map(|entries| entries.into_iter().map(|entry| entry.name).collect::<Vec<_>>()).ok();
+        let before = names();
+        let explained = explain(&plan, &owned, partition);
+        let is_in_doubt = match &explained {
+            Ok(explained) => explained.is_damaged(),
+            Err(failure) => failure.is_missing() || failure.is_corruption(),
+        };
+        if !is_in_doubt || names() == before {
+            return explained;
+        }
+    }
+    let what = format!("could not explain {}: its segments are being replaced while it is read", partition.name);
+    Err(Failure::new(what).advise("try again when the process that works on it is done"))
 }
 
 fn explain(plan: &Plan, owned: &OwnedTarget, partition: &OwnedPartition) -> Result<Explained, Failure> {
@@ -251,6 +301,7 @@ impl Dirt {
                 Due::Overdue => "overdue",
                 Due::NotYet => "not-yet",
                 Due::NothingCleanable => "nothing-cleanable",
+                Due::Clean => "clean",
             },
             overdue_ms: dirtiness.overdue_ms,
         }
@@ -276,12 +327,12 @@ impl Pass {
             new_dirty: report.new_dirty,
             segments_before: report.segments_before,
             segments_after: report.segments_after,
-            bytes_before: report.bytes_read,
-            bytes_after: report.bytes_kept,
+            bytes_read: report.bytes_read,
+            bytes_kept: report.bytes_kept,
             bytes_dropped: report.bytes_read.saturating_sub(report.bytes_kept),
-            bytes_rewritten: report.bytes_written,
-            records_before: records,
-            records_after: report.records_kept,
+            bytes_written: report.bytes_written,
+            records_read: records,
+            records_kept: report.records_kept,
             records_dropped: records.saturating_sub(report.records_kept),
             keyless_dropped: report.records_keyless,
             tombstones_kept: report.tombstones_kept,
@@ -289,3 +340,6 @@ impl Pass {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

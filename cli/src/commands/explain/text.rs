@@ -52,6 +52,7 @@ fn verdict(e: &Explained, dirt: &Dirt) -> String {
         "not-yet" => format!(
             "not due: dirty ratio {ratio:.3} is not above min.cleanable.dirty.ratio {least}; keeplog compact cleans it all the same"
         ),
+        "clean" => "nothing to do: all below the active segment is clean".to_owned(),
         _ => "not due: no dirty segment may be cleaned".to_owned(),
     }
 }
@@ -90,12 +91,12 @@ fn describe(blocker: &Blocker, now_ms: i64) -> String {
 }
 
 fn push_drops(pass: &Pass, say: &mut impl FnMut(&str, &str)) {
-    let (bytes, of_bytes) = (output::bytes(pass.bytes_dropped), output::bytes(pass.bytes_before));
-    let (records, of_records) = (output::count(pass.records_dropped), output::count(pass.records_before));
-    let percent = output::percent(pass.bytes_dropped, pass.bytes_before);
+    let (bytes, of_bytes) = (output::bytes(pass.bytes_dropped), output::bytes(pass.bytes_read));
+    let (records, of_records) = (output::count(pass.records_dropped), output::count(pass.records_read));
+    let percent = output::percent(pass.bytes_dropped, pass.bytes_read);
     say("drops", &format!("{records} of {of_records} records, {bytes} of {of_bytes} ({percent})"));
     let (before, after) = (pass.segments_before, output::counted(pass.segments_after as u64, "segment", "segments"));
-    say("leaves", &format!("{after} of {before}, and writes {}", output::bytes(pass.bytes_rewritten)));
+    say("leaves", &format!("{after} of {before}, and writes {}", output::bytes(pass.bytes_written)));
 }
 
 fn push_keys(keys: &Keys, text: &mut String) {

@@ -47,7 +47,7 @@ public final class Yardstick {
         return new OpenLog(new Arguments(Map.of("dir", dir.toString(), "now", "" + Shape.T0, "segment.bytes", "" + (segmentMib << 20))), true, 0);
     }
 
-    /** Keys of 26 bytes, drawn evenly; a quarter of each value is random. */
+    /** Keys of 25 bytes, drawn evenly; a quarter of each value is random. */
     private static void make(Path dir, int mib, int keys, int records, int valueBytes, CompressionType codec, int segmentMib) throws IOException {
         remove(dir);
         Files.createDirectories(dir);
