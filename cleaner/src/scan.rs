@@ -137,7 +137,7 @@ impl<'a> Scanner<'a> {
         // What an earlier chunk has left there that could not be read to its end.
         self.decoder.exchange_kept(area);
         if entries.iter().any(|entry| entry.traits.has(Traits::LEGACY)) {
-            *first_offset = self.first_offsets(source, &bytes[..], *position, entries)?;
+            *first_offset = self.first_offsets(source, bytes, *position, entries)?;
         }
         for entry in entries {
             (entry.probes, entry.bodies) = (probes.len() as u32, bodies.len() as u32);

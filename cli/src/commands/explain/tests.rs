@@ -63,6 +63,6 @@ fn a_log_that_is_cleaned_beside_the_reading_is_read_anew() {
 
 #[test]
 fn one_that_does_not_come_to_rest_is_told() {
-    let failure = explained(usize::MAX).err().expect("it is never at rest").to_string();
+    let failure = explained(usize::MAX).expect_err("it is never at rest").to_string();
     assert!(failure.contains("being replaced") && failure.contains("try again"), "{failure}");
 }
