@@ -277,7 +277,7 @@ fn g14_sixteen_logs_share_one_budget() {
     }
     let (keys_bytes, held_bytes) = (64 << 10, 1 << 20);
     // What is read, what is decided on in it (24 bytes a record), and what is written.
-    let budget = (keys_bytes + held_bytes + 8 * u64::from(CHUNK)).cast_signed();
+    let budget = (keys_bytes + held_bytes + 8 * u64::from(CHUNK)) as isize;
     let mut peaks = Vec::new();
     let ((), all) = allocations(|| {
         for log in &logs {
@@ -288,7 +288,7 @@ fn g14_sixteen_logs_share_one_budget() {
             let report = store.clean_with(log, &options, &()).unwrap();
             assert_eq!((report.records_kept, report.map_size), (KEYS, KEYS));
             assert!(report.readings > 4, "the keys of one do not fit: {report}");
-            peaks.push(SO_FAR.get().peak - before.held + report.map_bytes.cast_signed());
+            peaks.push(SO_FAR.get().peak - before.held + report.map_bytes as isize);
         }
     });
     assert!(peaks.iter().all(|peak| *peak <= budget + budget / 10), "{peaks:?} of {budget}");
