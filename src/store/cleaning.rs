@@ -147,6 +147,7 @@ impl Inner {
         if !Arc::ptr_eq(log.data_dir(), &self.data_dir) {
             return Err(Error::invalid("clean", "the log is not one of this store").at(log.path()));
         }
+        self.check_open("clean")?;
         self.passes.begin(log.topic_partition())
     }
 

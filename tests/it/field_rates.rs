@@ -88,9 +88,10 @@ impl Watch for Half<'_> {
     }
 }
 
+/// No faster, and not much slower: those who wait look at the clock now and then, each of which costs time on it.
 fn assert_rate(bytes: u64, seconds: f64, mib_per_second: f64) {
     let measured = bytes as f64 / MIB as f64 / seconds;
-    assert!((measured / mib_per_second - 1.0).abs() < 0.1, "{measured:.1} MiB/s, and {mib_per_second} are set");
+    assert!((0.6..1.1).contains(&(measured / mib_per_second)), "{measured:.1} MiB/s, and {mib_per_second} are set");
 }
 
 /// 200 MiB at 10 MiB/s, from the middle on at 50 MiB/s; by one thread and by four.
