@@ -245,7 +245,7 @@ fn a_limit_of_the_process_is_told_with_what_raises_it() {
     let log = open_on(&shim, small()).unwrap();
     assert!(log.recovery_report().is_sound() && log.end_offset() == 50, "nothing was taken for damage: {}", log.recovery_report());
     shim.set_rule(too_many);
-    told(log.read_from(0).unwrap().next().unwrap().unwrap_err(), ErrorKind::Io, "ulimit -n");
+    told(log.read_from(0).and_then(|mut records| records.next().unwrap()).unwrap_err(), ErrorKind::Io, "ulimit -n");
     shim.heal();
     assert_eq!(log.read_from(0).unwrap().count(), 50);
 
