@@ -56,8 +56,10 @@ enum Command {
     Recovery(FromTo),
     /// Random logs that Keeplog wrote: Kafka must open, dump and accept them.
     Open(FromTo),
-    /// A real broker: Keeplog lists what it has committed, and it answers what Keeplog has.
+    /// A real broker: it answers what Keeplog has, after a stop and after a crash, and Keeplog lists what it commits then.
     Broker,
+    /// Real brokers, each filled with groups of every kind: Keeplog lists what they have answered, also after cleaning.
+    Groups(FromTo),
 }
 
 #[derive(Args)]
@@ -106,12 +108,14 @@ fn run(arguments: &Arguments) -> Result<()> {
             recovery::run(&current, &seeds(*from, (logs / 200).max(3))),
             open::run(&current, &seeds(*from, (logs / 20).max(40))),
             broker::run(&current)?,
+            broker::groups::run(&current, &seeds(*from, (logs / 300).max(1))),
         ],
         Command::Clean(range) => vec![clean::run(&current, &of(range))],
         Command::Legacy(range) => vec![legacy::run(&older()?, &current, &of(range))],
         Command::Recovery(range) => vec![recovery::run(&current, &of(range))],
         Command::Open(range) => vec![open::run(&current, &of(range))],
         Command::Broker => vec![broker::run(&current)?],
+        Command::Groups(range) => vec![broker::groups::run(&current, &of(range))],
     };
     tally::conclude(&rows)
 }

@@ -35,10 +35,10 @@ final class Tools {
 
     private static PrintStream to(Path file) throws IOException { return new PrintStream(Files.newOutputStream(file), false, StandardCharsets.UTF_8); }
 
-    /** {@code format}: makes the directories of a broker with the settings in the file {@code conf}. */
+    /** {@code format}: makes the directories of a broker with the settings in the file {@code conf}, and a {@code feature} at some level. */
     static Json format(Arguments a) {
         Path conf = a.path("conf");
-        int status = kafka.tools.StorageTool.execute(new String[] {"format", "-t", a.text("cluster"), "-c", conf.toString()}, new PrintStream(OutputStream.nullOutputStream()));
+        int status = kafka.tools.StorageTool.execute(new String[] {"format", "-t", a.text("cluster"), "-c", conf.toString(), "--feature", a.text("feature")}, new PrintStream(OutputStream.nullOutputStream()));
         if (status != 0) throw new IllegalStateException("kafka-storage format ended with " + status);
         return new Json();
     }
