@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 /// More options for each Java process, separated by spaces.
 const JAVA_OPTIONS: &str = "KEEPLOG_JAVA_OPTIONS";
 /// A heap that fits beside other work, and no more compiler threads than it takes.
-const JAVA_OPTIONS_DEFAULT: [&str; 3] = ["-Xms256m", "-Xmx1536m", "-XX:+UseSerialGC"];
+pub(crate) const JAVA_OPTIONS_DEFAULT: [&str; 3] = ["-Xms256m", "-Xmx1536m", "-XX:+UseSerialGC"];
 
 /// Which Kafka.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub(crate) struct Kafka {
 impl Kafka {
     /// Starts one for `jobs` requests at a time.
     pub(crate) fn start(release: Release, jobs: usize) -> Result<Self> {
-        let mut command = java(release)?;
+        let mut command = java(release, &JAVA_OPTIONS_DEFAULT)?;
         let main = format!("keeplog.interop.{}.Main", release.module());
         command.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=off").args([main, jobs.to_string()]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("could not run java")?;
@@ -130,15 +130,15 @@ fn receive(output: ChildStdout, waiting: &Waiting) {
     *waiting.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
-/// Java with the class path and the memory that Kafka's classes need.
-pub(crate) fn java(release: Release) -> Result<Command> {
+/// Java with the class path that Kafka's classes need, and `options` for its memory.
+pub(crate) fn java(release: Release, options: &[&str]) -> Result<Command> {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("java").join(release.module()).join("target");
     let listed = target.join("classpath");
     let class_path = fs::read_to_string(&listed).with_context(|| {
         format!("could not read {}: run `mvn -q -f {} package` first, as interop/run does", listed.display(), java_dir().display())
     })?;
     let mut command = Command::new("java");
-    command.args(JAVA_OPTIONS_DEFAULT).args(env::var(JAVA_OPTIONS).unwrap_or_default().split_whitespace());
+    command.args(options).args(env::var(JAVA_OPTIONS).unwrap_or_default().split_whitespace());
     command.arg("-cp").arg(format!("{}:{}", target.join("classes").display(), class_path.trim()));
     Ok(command)
 }

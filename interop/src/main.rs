@@ -60,6 +60,11 @@ enum Command {
     Broker,
     /// Real brokers, each filled with groups of every kind: Keeplog lists what they have answered, also after cleaning.
     Groups(FromTo),
+    /// Measure: a broker that was filled in bulk loads its offsets partitions, and so does Keeplog.
+    Load(broker::load::Arguments),
+    /// One load of ours, for `load`.
+    #[command(hide = true)]
+    LoadOnce { dir: PathBuf, threads: usize },
 }
 
 #[derive(Args)]
@@ -96,6 +101,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
+    if let Command::LoadOnce { dir, threads } = &arguments.command {
+        return broker::load::once(dir, *threads);
+    }
     let jobs = arguments.jobs.unwrap_or_else(|| available_parallelism().map_or(1, usize::from)).max(1);
     let seeds = |from: u64, count: u64| Seeds { range: from..from + count, jobs, keep: arguments.keep.clone() };
     let of = |range: &FromTo| seeds(range.from, range.to.saturating_sub(range.from));
@@ -116,6 +124,8 @@ fn run(arguments: &Arguments) -> Result<()> {
         Command::Open(range) => vec![open::run(&current, &of(range))],
         Command::Broker => vec![broker::run(&current)?],
         Command::Groups(range) => vec![broker::groups::run(&current, &of(range))],
+        Command::Load(load) => return broker::load::run(&current, load),
+        Command::LoadOnce { .. } => return Ok(()), // above, without Kafka
     };
     tally::conclude(&rows)
 }

@@ -19,12 +19,12 @@ use serde_json::Value;
 
 use super::{CLEANED, PARTITIONS};
 use crate::directory::describe;
-use crate::kafka::{Kafka, Release, java};
+use crate::kafka::{JAVA_OPTIONS_DEFAULT, Kafka, Release, java};
 
 /// A broker that has just started serves its coordinators one after the other.
 const ATTEMPTS: u32 = 60;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(500);
-const START_ATTEMPTS: u32 = 600;
+const START_ATTEMPTS: u32 = 1500;
 const START_PAUSE: Duration = Duration::from_millis(200);
 /// Any cluster id will do.
 const CLUSTER: &str = "a2VlcGxvZy1pbnRlcm9wLg";
@@ -67,18 +67,25 @@ pub(super) struct Broker<'a> {
     pub(super) dir: PathBuf,
     port: u16,
     process: Option<Child>,
+    /// Its memory.
+    java_options: &'a [&'a str],
 }
 
 impl<'a> Broker<'a> {
     pub(super) fn new(kafka: &'a Kafka, dir: PathBuf, transactions: TransactionVersion) -> Result<Self> {
         fs::create_dir(&dir)?;
-        let broker = Self { kafka, dir, port: free_port()?, process: None };
+        let broker = Self { kafka, dir, port: free_port()?, process: None, java_options: &JAVA_OPTIONS_DEFAULT };
         fs::write(broker.beside("properties"), broker.settings())?;
         let conf = broker.beside("properties");
         let arguments: [(&str, &dyn Display); 3] =
             [("conf", &conf.display()), ("cluster", &CLUSTER), ("feature", &format!("transaction.version={}", transactions.0))];
         let _: Value = kafka.ask("format", &arguments)?;
         Ok(broker)
+    }
+
+    pub(super) fn run_by(mut self, java_options: &'a [&'a str]) -> Self {
+        self.java_options = java_options;
+        self
     }
 
     /// Has more settings from its next start on: `NAME=VALUE`.
@@ -125,6 +132,15 @@ impl<'a> Broker<'a> {
         format!("127.0.0.1:{}", self.port)
     }
 
+    pub(super) fn pid(&self) -> Result<u32> {
+        Ok(self.process.as_ref().context("no broker runs")?.id())
+    }
+
+    /// What it has said since its start.
+    pub(super) fn log(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.beside("log"))?)
+    }
+
     /// A file beside its directory.
     fn beside(&self, extension: &str) -> PathBuf {
         self.dir.with_extension(extension)
@@ -132,7 +148,7 @@ impl<'a> Broker<'a> {
 
     pub(super) fn start(&mut self) -> Result<()> {
         let log = File::create(self.beside("log"))?;
-        let mut command = java(Release::Current)?;
+        let mut command = java(Release::Current, self.java_options)?;
         command.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=info", "kafka.Kafka"]).arg(self.beside("properties"));
         let process = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn().context("could not run java")?;
         // For whoever cleans up after a run that was killed.
@@ -206,7 +222,7 @@ impl<'a> Broker<'a> {
             }
             thread::sleep(ATTEMPT_PAUSE);
         }
-        let log = fs::read_to_string(self.beside("log"))?;
+        let log = self.log()?;
         let complains = |line: &&str| line.contains(CONSUMER_OFFSETS) && (line.contains(" WARN ") || line.contains(" ERROR "));
         found.extend(log.lines().filter(complains).map(|line| format!("the broker complains: {line}")));
         Ok(found)

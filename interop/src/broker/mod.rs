@@ -3,6 +3,7 @@
 pub(crate) mod groups;
 mod history;
 mod live;
+pub(crate) mod load;
 mod ours;
 
 use std::fs;
