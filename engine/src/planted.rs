@@ -76,6 +76,16 @@ pub enum Defect {
     KeepEarlierLoad,
     /// Those who wait for an answer are not told that their partition was resigned.
     ResignUntold,
+    /// A snapshot of committed offsets is believed, whatever log it was made of.
+    BelieveSnapshot,
+    /// The checksums of a snapshot of committed offsets are not looked at.
+    SkipSnapshotChecksums,
+    /// A snapshot of committed offsets leaves out what waits for the end of its transaction.
+    SnapshotForgetsPending,
+    /// A snapshot of committed offsets says that it has all that is written, whether it was shown or not.
+    SnapshotSaysTooMuch,
+    /// A snapshot of committed offsets is put in place before what it was made of is synced.
+    SnapshotBeforeSync,
 }
 
 #[cfg(feature = "planted")]

@@ -105,6 +105,11 @@ pub static ALL: &[Planted] = &[
     engine("an expiry does not look again before it removes", Defect::ExpireUnseen),
     engine("a load of an earlier life counts", Defect::KeepEarlierLoad),
     engine("those who wait are not told of a resignation", Defect::ResignUntold),
+    engine("a snapshot is believed whatever log it was made of", Defect::BelieveSnapshot),
+    engine("the checksums of a snapshot are not looked at", Defect::SkipSnapshotChecksums),
+    engine("a snapshot leaves out what waits for the end of its transaction", Defect::SnapshotForgetsPending),
+    engine("a snapshot says that it has what is not shown yet", Defect::SnapshotSaysTooMuch),
+    engine("a snapshot takes its place before its log is synced", Defect::SnapshotBeforeSync),
 ];
 
 /// Looks for a defect with lives from `from` on.

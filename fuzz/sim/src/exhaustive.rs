@@ -55,6 +55,7 @@ pub static SCRIPTS: &[Script] = &[
     // It is resigned in the middle of its load.
     Script { name: "lead twice", steps: &[("commit", 13), ("resign", 0), ("lead", 1), ("load", 3), ("lead", 2), ("load", 0)] },
     Script { name: "delete topic", steps: &[("commit", 13), ("commit", 18), ("commit later", 56), ("delete topic", 1), ("reload", 0)] },
+    Script { name: "snapshot", steps: &[("commit", 13), ("save snapshots", 1), ("commit", 29), ("restart", 0)] },
     Script { name: "delete group", steps: &[("commit", 1), ("delete group", 1), ("reload", 0), ("housekeep", 0)] },
 ];
 
@@ -143,15 +144,18 @@ pub fn trace(script: &Script) -> Vec<String> {
 }
 
 impl Script {
+    fn settings(&self) -> Settings {
+        let (compression, acks) = (Codec::None, RequiredAcks::Synced);
+        // Others would only be longer.
+        let snapshots = self.steps.iter().any(|(feature, _)| *feature == "save snapshots");
+        Settings { logs: 1, offset_logs: 1, segment_bytes: 4096, compression, acks, lead_all: true, snapshots }
+    }
+
     /// The history with nothing that goes wrong.
     fn life(&self) -> Life {
         let step = |(name, seed): &(&str, u64)| Step { feature: named(name), seed: *seed, fault: Fault::None };
-        Life { settings: settings(), eras: vec![Era { steps: self.steps.iter().map(step).collect(), end: End::Close }] }
+        Life { settings: self.settings(), eras: vec![Era { steps: self.steps.iter().map(step).collect(), end: End::Close }] }
     }
-}
-
-fn settings() -> Settings {
-    Settings { logs: 1, offset_logs: 1, segment_bytes: 4096, compression: Codec::None, acks: RequiredAcks::Synced, lead_all: true }
 }
 
 /// Every change and sync of the history.
@@ -185,7 +189,7 @@ fn live(
     omission: Omission,
     mut arm: impl FnMut(usize, &Disk) -> Option<Fault>,
 ) -> (Disk, Rc<Outside>, Result<(), String>) {
-    let (disk, outside) = (Disk::new(T0), Outside::new(settings(), false));
+    let (disk, outside) = (Disk::new(T0), Outside::new(script.settings(), false));
     disk.omit_syncs(omission);
     let mut go = || -> Result<(), Stop> {
         disk.set_fault(arm(0, &disk).unwrap_or(Fault::None));

@@ -91,6 +91,8 @@ pub struct Tally {
     pub faults: u64,
     /// Changes and syncs of the storage.
     pub calls: u64,
+    /// Opens that began with a snapshot of committed offsets.
+    pub restored: u64,
 }
 
 impl std::ops::AddAssign for Tally {
@@ -100,6 +102,7 @@ impl std::ops::AddAssign for Tally {
         self.power_failures += other.power_failures;
         self.faults += other.faults;
         self.calls += other.calls;
+        self.restored += other.restored;
     }
 }
 
@@ -135,7 +138,7 @@ fn run_in(life: &Life, omission: Omission, outside: &Rc<Outside>, trace: bool) -
         Err(format!("a panic: {}", text.unwrap_or("of unknown kind")))
     });
     match result {
-        Ok(()) => Ok(runner.tally),
+        Ok(()) => Ok(Tally { restored: runner.outside.restored.get(), ..runner.tally }),
         Err(what) => {
             let mut trace = runner.outside.take_notes();
             let calls = runner.disk.take_trace();
@@ -294,7 +297,7 @@ impl Runner {
         let mut dice = Dice::new(step.seed ^ 0x5EED);
         let before = match dice.roll(4) {
             // Nothing that matters failed, and it goes on.
-            0 if ALL[step.feature].name() == "append" && world.logs().iter().all(|log| !log.needs_reopen()) => {
+            0 if goes_on_after(ALL[step.feature].name(), &world) => {
                 world.check()?;
                 world.take_over(false)?;
                 return Ok(world);
@@ -346,6 +349,12 @@ pub(crate) fn recover_twice(image: &Disk, outside: &Rc<Outside>, survival: Survi
     let extents = world.extents().ok();
     again.stop();
     extents
+}
+
+/// Whether nothing that failed in a step matters to later ones.
+fn goes_on_after(feature: &str, world: &World) -> bool {
+    let is_sound = world.logs().iter().all(|log| !log.needs_reopen()) && world.offsets.counters().failed_partitions == 0;
+    is_sound && matches!(feature, "append" | "save snapshots")
 }
 
 /// An error of the storage must say what failed, and where.

@@ -89,9 +89,10 @@ fn random_lives(from: u64, seeds: u64, with_faults: bool) -> bool {
         false
     });
     let failures = failures.sorted();
-    let Tally { steps, kills, power_failures, faults, calls } = total.into_inner().unwrap();
+    let Tally { steps, kills, power_failures, faults, calls, restored } = total.into_inner().unwrap();
     println!(
-        "{seeds} seeds from {from}: {steps} steps, {calls} changes and syncs, {power_failures} power failures, {kills} kills, {faults} faults"
+        "{seeds} seeds from {from}: {steps} steps, {calls} changes and syncs, {power_failures} power failures, {kills} kills, {faults} faults, \
+         {restored} starts from snapshots"
     );
     println!("{} failed", failures.len());
     if let Some((seed, failure)) = failures.into_iter().next() {

@@ -1,17 +1,17 @@
 //! The running process: an offset store and logs beside it, over the simulated disk, and the oracle that watches.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use keeplog::inspect::DataDir;
-use keeplog::inspect::storage::Storage;
+use keeplog::inspect::storage::{OpenMode, Storage, read_exact_at};
 use keeplog::{
-    CONSUMER_OFFSETS, CleanupPolicy, Codec, Error, ErrorKind, Log, LogOptions, OffsetOptions, OffsetStore, Pending, RecoveryMode,
-    RequiredAcks, StoreOptions, TopicPartition,
+    CONSUMER_OFFSETS, CleanupPolicy, Codec, CommitOptions, Error, ErrorKind, Log, LogOptions, OffsetOptions, OffsetStore, Pending,
+    RecoveryMode, RequiredAcks, StoreOptions, TopicPartition,
 };
 
 use crate::dice::Dice;
@@ -25,6 +25,8 @@ const DATA: &str = "/data";
 const FIRST_EPOCH: i32 = 1;
 /// How long tombstones stay.
 pub const TOMBSTONES_STAY_MS: u64 = 1000;
+/// Copies of snapshots that are kept.
+const COPIES_MAX: usize = 16;
 /// The topic of the logs beside the offset store.
 pub const EVENTS: &str = "events";
 
@@ -64,6 +66,8 @@ pub struct Settings {
     pub acks: RequiredAcks,
     /// Whether the offset store leads its partitions from the open on, or is told to.
     pub lead_all: bool,
+    /// Whether it saves snapshots, and begins its loads with them.
+    pub snapshots: bool,
 }
 
 impl Settings {
@@ -76,6 +80,7 @@ impl Settings {
             compression: [Codec::None, Codec::None, Codec::Lz4, Codec::Zstd][dice.roll(4) as usize],
             acks: [RequiredAcks::Synced, RequiredAcks::Synced, RequiredAcks::Written, RequiredAcks::Queued][dice.roll(4) as usize],
             lead_all: !dice.one_in(3),
+            snapshots: !dice.one_in(4),
         }
     }
 
@@ -104,11 +109,19 @@ impl Settings {
         OffsetOptions::new()
             .offsets_topic_num_partitions(self.offset_logs)
             .log(self.of_log(0))
+            // One is due whenever the log has more than it.
+            .commit(CommitOptions::new().snapshots(self.snapshots).snapshot_interval_bytes(0))
             .offsets_commit_required_acks(self.acks)
             .offsets_retention(Duration::from_millis(World::RETENTION_MS))
             .lead_all(self.lead_all)
             .store(store)
     }
+}
+
+/// Where the snapshot of a partition of the offset store lies.
+#[must_use]
+pub fn snapshot_of(partition: usize) -> PathBuf {
+    Path::new(DATA).join(format!("{CONSUMER_OFFSETS}-{partition}")).join("offsets.keeplog-snapshot")
 }
 
 fn topic(log: u32) -> String {
@@ -122,6 +135,10 @@ pub struct Outside {
     pub models: RefCell<Models>,
     /// What the simulation is set to.
     pub settings: Settings,
+    /// Snapshots of committed offsets as they were once, by partition.
+    pub copies: RefCell<Vec<(usize, Vec<u8>)>>,
+    /// Opens that began with a snapshot.
+    pub restored: Cell<u64>,
     /// What was done, one line each, where a trace is wanted.
     notes: Option<RefCell<Vec<String>>>,
     /// What went wrong in the middle of something else.
@@ -133,14 +150,21 @@ impl Outside {
     #[must_use]
     pub fn new(settings: Settings, trace: bool) -> Rc<Self> {
         let notes = trace.then(RefCell::default);
-        Rc::new(Self { models: RefCell::default(), settings, notes, aside: RefCell::default() })
+        Rc::new(Self {
+            models: RefCell::default(),
+            settings,
+            copies: RefCell::default(),
+            restored: Cell::default(),
+            notes,
+            aside: RefCell::default(),
+        })
     }
 
     /// The same knowledge once more, for another way that things may go.
     #[must_use]
     pub fn fork(&self) -> Rc<Self> {
-        let (models, settings) = (self.models.clone(), self.settings.clone());
-        Rc::new(Self { models, settings, notes: None, aside: RefCell::default() })
+        let (models, settings, copies) = (self.models.clone(), self.settings.clone(), self.copies.clone());
+        Rc::new(Self { models, settings, copies, restored: Cell::default(), notes: None, aside: RefCell::default() })
     }
 
     /// Adds a line to the trace.
@@ -203,6 +227,7 @@ impl World {
     pub fn open(disk: &Disk, outside: &Rc<Outside>) -> Result<Self, Error> {
         let storage = Arc::new(disk.clone()) as Arc<dyn Storage>;
         let offsets = OffsetStore::open_with(storage, Path::new(DATA), outside.settings.options())?;
+        outside.restored.update(|restored| restored + u64::from(offsets.load_report().from_snapshot > 0));
         for log in 0..outside.settings.logs {
             offsets.store().log(&topic(log), 0)?;
         }
@@ -274,6 +299,24 @@ impl World {
         self.outside.note(line);
     }
 
+    /// The snapshot of a partition of the offset store, whatever it is worth.
+    #[must_use]
+    pub fn read_snapshot(&self, partition: usize) -> Option<Vec<u8>> {
+        without_faults(|| {
+            let file = self.disk.open(&snapshot_of(partition), OpenMode::Read).ok()?;
+            let mut bytes = vec![0; file.len().ok()? as usize];
+            read_exact_at(&*file, &mut bytes, 0).ok()?;
+            Some(bytes)
+        })
+    }
+
+    /// Keeps a snapshot, so that it can take the place of a later one.
+    pub fn keep_copy(&self, partition: usize, snapshot: Option<Vec<u8>>) {
+        let mut copies = self.outside.copies.borrow_mut();
+        let copy = snapshot.map(|bytes| (partition, bytes)).filter(|copy| copies.len() < COPIES_MAX && !copies.contains(copy));
+        copies.extend(copy);
+    }
+
     /// What the disk must be right about: everything, after it was opened again.
     pub fn check(&self) -> Result<(), String> {
         without_faults(|| {
@@ -314,9 +357,15 @@ impl World {
         models.offsets.partitions.iter_mut().filter(|partition| partition.served == Served::Yes).for_each(Partition::settle);
     }
 
+    /// Whether an answer of a partition is owed: others come behind it then.
+    #[must_use]
+    pub fn owes(&self, partition: usize) -> bool {
+        self.owed.borrow().iter().any(|owed| owed.partition == partition)
+    }
+
     /// The answer to commit `number` of a partition is owed.
     pub fn owe(&self, partition: usize, number: usize, is_refused: bool, pending: Pending) {
-        let in_turn = self.partition(partition, |partition| !partition.is_queued(number));
+        let in_turn = self.owes(partition) || self.partition(partition, |partition| !partition.is_queued(number));
         self.owed.borrow_mut().push_back(Owed { partition, number, is_refused, in_turn });
         let answers = Arc::clone(&self.answers);
         pending.on_answer(move |answer| answers.lock().unwrap().push((partition, number, answer.err().map(|error| error.kind()))));
@@ -347,7 +396,7 @@ impl World {
                 self.partition(partition, |partition| partition.answered(number));
             }
         }
-        let is_late = |owed: &&Owed| self.partition(owed.partition, |partition| partition.is_answered(owed.number));
+        let is_late = |owed: &&Owed| !owed.in_turn || self.partition(owed.partition, |partition| partition.is_answered(owed.number));
         match owed.iter().find(is_late).filter(|_| !self.disk.has_struck()) {
             Some(late) => Err(format!("it is shown, or over, and not answered: {late:?}")),
             None => Ok(()),

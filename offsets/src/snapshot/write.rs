@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use keeplog_engine::planted::{Defect, is_planted};
 use keeplog_engine::record::crc32c;
 use keeplog_engine::storage::{File, OpenMode, Storage, write_all_at};
 use keeplog_engine::{Fingerprint, Log};
@@ -116,7 +117,7 @@ impl Encoder {
 
     fn take_waiting(&mut self, replay: &Replay) {
         let mut out = Vec::new();
-        for (key, producer_id, record_offset, committed) in replay.waiting() {
+        for (key, producer_id, record_offset, committed) in replay.waiting().filter(|_| !is_planted(Defect::SnapshotForgetsPending)) {
             put_sized(&mut out, key.group.as_bytes());
             put_sized(&mut out, key.topic.as_bytes());
             out.extend_from_slice(&key.partition.to_le_bytes());

@@ -11,6 +11,7 @@ use std::fmt;
 use std::io;
 use std::sync::Weak;
 
+use keeplog_engine::planted::{Defect, is_planted};
 use keeplog_engine::sync::{Mutex, PoisonError, map_each};
 use keeplog_engine::{Error, Fingerprint, Log, Result, SegmentSet};
 
@@ -206,17 +207,18 @@ impl Shard {
 
     fn write_snapshot(&self, between: &mut dyn FnMut()) -> std::result::Result<Option<Kept>, Failure> {
         let (log, path) = (self.log(), self.log().path().join(NAME));
+        let shown_below = |shown: &Shown| if is_planted(Defect::SnapshotSaysTooMuch) { log.end_offset() } else { shown.end_offset };
         let (mut encoder, life, start_offset, truncations) = {
             let Served::Loaded(shown) = &*self.served() else { return Ok(None) };
             if !self.can_be_saved(shown) {
                 return Ok(None);
             }
-            (Encoder::begin(&shown.replay, shown.end_offset), shown.life, shown.start_offset, shown.truncations)
+            (Encoder::begin(&shown.replay, shown_below(shown)), shown.life, shown.start_offset, shown.truncations)
         };
         let mut writer = Writer::create(log.storage(), path.clone())?;
         let end_offset = loop {
             let (is_last, end_offset) = match &*self.served() {
-                Served::Loaded(shown) if shown.life == life && !shown.has_gaps => (encoder.take(&shown.replay)?, shown.end_offset),
+                Served::Loaded(shown) if shown.life == life && !shown.has_gaps => (encoder.take(&shown.replay)?, shown_below(shown)),
                 _ => return Ok(None),
             };
             encoder.write(&mut writer)?;
@@ -226,7 +228,7 @@ impl Shard {
             between();
         };
         // What it says must not outlive what it was made of.
-        if log.recovery_point() < end_offset {
+        if log.recovery_point() < end_offset && !is_planted(Defect::SnapshotBeforeSync) {
             log.sync()?;
         }
         let fingerprint: Fingerprint = log.fingerprint(end_offset)?;

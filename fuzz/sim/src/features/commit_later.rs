@@ -37,13 +37,14 @@ impl Feature for CommitLater {
             let told = world.offsets.commit_async(draft.group, &draft.commits).wait();
             return if told.is_err() { Ok(()) } else { Err(Stop::Wrong("metadata that is too long was taken".into())) };
         };
+        let is_at_once = until == Until::Written || (until == Until::Queued && !world.owes(draft.partition));
         let pending = world.offsets.commit_async(draft.group, &draft.commits);
         if !waits {
             world.owe(draft.partition, number, draft.is_refused(), pending);
             world.hear()?;
             return check(world);
         }
-        if pending.is_answered() != (until != Until::Synced) && !world.disk.has_struck() {
+        if pending.is_answered() != is_at_once && !world.disk.has_struck() {
             return Err(Stop::Wrong("it is answered before it is synced, or was not at once".into()));
         }
         match pending.wait() {
@@ -51,7 +52,12 @@ impl Feature for CommitLater {
             Ok(()) if draft.is_refused() => return Err(Stop::Wrong("nothing is said of what was refused".into())),
             _ => {}
         }
-        acknowledge(world, draft.partition);
+        if is_at_once {
+            acknowledge(world, draft.partition);
+        } else {
+            // Whoever waits has all before it synced and shown, too.
+            world.partition(draft.partition, Partition::settle);
+        }
         check(world)
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct Load;
 /// The cache is loaded anew.
 pub(super) struct Reload;
 
-fn any_partition(world: &World, dice: &mut Dice) -> usize {
+pub(super) fn any_partition(world: &World, dice: &mut Dice) -> usize {
     dice.roll(u64::from(world.outside.settings.offset_logs)) as usize
 }
 

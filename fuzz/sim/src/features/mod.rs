@@ -20,6 +20,7 @@ mod restart;
 mod retain;
 mod roll;
 mod set_options;
+mod snapshot;
 mod sync;
 mod transact;
 mod trim;
@@ -82,6 +83,9 @@ pub static ALL: &[&dyn Feature] = &[
     &lead::Load,
     &lead::Reload,
     &set_options::SetOptions,
+    &snapshot::SaveSnapshots,
+    &snapshot::SpoilSnapshot,
+    &snapshot::TruncateOffsets,
 ];
 
 /// Does a step, and hears what is answered meanwhile.

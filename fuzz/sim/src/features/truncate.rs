@@ -12,7 +12,7 @@ impl Feature for Truncate {
     }
 
     fn weight(&self) -> u64 {
-        1
+        2
     }
 
     fn step(&self, world: &mut World, dice: &mut Dice) -> Result<(), Stop> {

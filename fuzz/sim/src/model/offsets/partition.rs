@@ -51,6 +51,8 @@ pub struct Partition {
     written: usize,
     /// So many are acknowledged as synced: nothing takes them.
     synced: usize,
+    /// From this batch on, the log is being cut off.
+    cut: Option<usize>,
     /// What the store has to answer from.
     pub served: Served,
     /// The last leader epoch that was told.
@@ -164,10 +166,10 @@ impl Partition {
         self.batches[number].until == Until::Queued
     }
 
-    /// Whether a batch must have been answered by now.
+    /// Whether a batch whose answer comes in its turn must have been answered by now.
     #[must_use]
     pub fn is_answered(&self, number: usize) -> bool {
-        number < self.shown || self.served != Served::Yes || self.is_queued(number)
+        number < self.shown || self.served != Served::Yes
     }
 
     /// Whether all that was asked for is shown.
@@ -179,6 +181,27 @@ impl Partition {
     /// After a power failure, what was only written may be missing.
     pub fn lose_unsynced(&mut self) {
         self.written = self.synced;
+    }
+
+    /// Where the last batch ends that is shown; 0 if there is none of this life.
+    #[must_use]
+    pub fn shown_end(&self) -> u64 {
+        self.batches[..self.shown].last().map_or(0, |batch| batch.end_offset)
+    }
+
+    /// The last batches, so many at most and those from an offset on, are about to be cut off. Returns where the log ends then.
+    pub fn truncating(&mut self, last: usize, from_offset: u64) -> Option<u64> {
+        let cut = self.batches.len().saturating_sub(last).max(self.batches.partition_point(|batch| batch.base_offset < from_offset));
+        self.cut = Some(cut);
+        Some(self.batches.get(cut)?.base_offset)
+    }
+
+    /// They are, and nothing brings them back.
+    pub fn truncated(&mut self) {
+        self.batches.truncate(self.cut.take().unwrap_or(usize::MAX));
+        let count = self.batches.len();
+        (self.shown, self.written, self.synced) = (0, self.written.min(count), self.synced.min(count));
+        self.state = self.base.clone();
     }
 
     fn show(&mut self, count: usize) {
@@ -198,7 +221,7 @@ impl Partition {
         if let Some(torn) = self.batches.iter().find(torn) {
             return Err(format!("only a part is left of {torn:?}"));
         }
-        let kept = self.written.max(self.synced);
+        let kept = self.written.max(self.synced).min(self.cut.unwrap_or(usize::MAX));
         if let Some(lost) = self.batches[..kept].iter().find(|batch| batch.end_offset > end_offset) {
             return Err(format!("{lost:?} is missing, the log ends at {end_offset}"));
         }
