@@ -16,6 +16,7 @@ mod field_threads;
 mod guard;
 mod kill;
 mod many_logs;
+mod offset_model;
 mod offset_store;
 mod pauses;
 mod settings;
