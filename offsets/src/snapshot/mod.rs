@@ -48,7 +48,11 @@ const HEADER_BYTES: usize = 64;
 const HEADER_CRC_AT: usize = 12;
 const HEADER_CRC_START: usize = 16;
 /// About how much of the cache is taken out at a time.
-const PIECE_BYTES: usize = if cfg!(test) { 700 } else { 1 << 20 };
+const PIECE_BYTES: usize = match (cfg!(test), cfg!(feature = "shuttle")) {
+    (true, _) => 700,
+    (_, true) => 100,
+    _ => 1 << 20,
+};
 const BLOCK_BYTES: usize = 20;
 const ENTRY_BYTES: usize = 24;
 

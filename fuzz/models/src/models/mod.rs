@@ -8,6 +8,7 @@ mod offsets;
 mod pass_threads;
 mod power_cut;
 mod readers_swap;
+mod snapshots;
 mod stale_reader;
 mod store;
 mod truncation;
@@ -41,6 +42,7 @@ pub const ALL: &[Model] = &[
     commits::TRANSACTIONS,
     commits::CLOSE,
     commits::EXPIRY,
+    snapshots::MODEL,
     store::MODEL,
     stale_reader::DELETED,
     stale_reader::REOPENED,
