@@ -246,8 +246,14 @@ impl World {
         let dir = Arc::new(DataDir::open_or_create(storage, Path::new(DATA))?);
         for name in dir.partitions() {
             let options = outside.settings.of_topic(name.topic()).recovery_mode(RecoveryMode::Salvage).recovery_full_scan(true);
-            let log = Log::open_in(&dir, &name, options)?;
+            let mut log = Log::open_in(&dir, &name, options.clone())?;
             outside.note(|| format!("salvage {name}: {:?}", log.recovery_report().damage));
+            if let Some(damage) = log.recovery_report().damage.iter().find(|damage| damage.in_place).cloned() {
+                // An offset store that did not open for it has closed its logs in order: as with `--recovery-point`.
+                log.close()?;
+                dir.set_recovery_point(&name, damage.offset);
+                log = Log::open_in(&dir, &name, options)?;
+            }
             log.close()?;
         }
         dir.close().map(drop)

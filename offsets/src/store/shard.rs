@@ -201,7 +201,7 @@ impl Shard {
         if let Some(last_safe) = self.log.recovery_point().checked_sub(1) {
             self.show(&mut order, last_safe);
         }
-        for promise in order.unshown.drain(..).filter_map(|unshown| unshown.promise) {
+        for promise in order.give_up() {
             let detail = format!("it may show after the next load: {cause}");
             self.answers.push(promise, Err(Error::new(cause.kind(), "make durable what was committed to", detail).at(self.log.path())));
         }
@@ -224,7 +224,7 @@ impl Shard {
     /// What waits to be shown is shown by other means, and durable.
     pub(super) fn answer_all(&self, order: &mut Order) {
         order.unsynced = None;
-        order.unshown.drain(..).filter_map(|unshown| unshown.promise).for_each(|promise| self.answers.push(promise, Ok(())));
+        order.give_up().for_each(|promise| self.answers.push(promise, Ok(())));
     }
 
     /// Tells those who wait for what was written that its partition is not served here any more.
@@ -232,7 +232,7 @@ impl Shard {
         if is_planted(Defect::ResignUntold) {
             return;
         }
-        for promise in order.unshown.drain(..).filter_map(|unshown| unshown.promise) {
+        for promise in order.give_up() {
             let detail = "it was resigned before the commit was known to be durable: it may be there or not";
             self.answers.push(promise, Err(Error::new(ErrorKind::NotLeader, "commit to", detail).at(self.log.path())));
         }
@@ -259,6 +259,13 @@ impl Order {
     /// Whether somebody waits for an answer.
     pub(super) fn owes(&self) -> bool {
         self.unshown.front().is_some_and(|first| self.last_owed.is_some_and(|owed| owed >= first.last_offset))
+    }
+
+    /// Lets go of all that waits to be shown. Returns those who wait for an answer.
+    fn give_up(&mut self) -> impl Iterator<Item = Promise> {
+        // Another leader may cut the log off below it.
+        self.last_owed = None;
+        self.unshown.drain(..).filter_map(|unshown| unshown.promise)
     }
 
     /// The keys of what waits to be shown.

@@ -136,6 +136,22 @@ fn those_who_wait_are_told_of_a_resignation() {
     assert_eq!(fetched(&store, &groups[1], "t", 0), Some(77));
 }
 
+/// Another leader may have had less of the log, so that the same offsets are given again.
+#[test]
+fn what_was_owed_before_a_resignation_holds_up_no_answer_after_it() {
+    let store = OffsetStore::open(open_logs(&disk(), 1), CommitOptions::new()).unwrap();
+    let owed = store.commit_async("g", &[("t", 0, at(1)), ("t", 1, at(1))]);
+    store.resign(0, Some(1)).unwrap();
+    assert_eq!(owed.wait().unwrap_err().kind(), ErrorKind::NotLeader);
+    store.inner.shards[0].log().truncate_to(0).unwrap();
+    store.lead(0, 2).unwrap();
+    store.load_next().unwrap().1.unwrap();
+    store.set_options(CommitOptions::new().offsets_commit_required_acks(RequiredAcks::Queued)).unwrap();
+    for offset in 0..2 {
+        assert!(store.commit_async("g", &[("t", 0, at(offset))]).is_answered(), "{offset}");
+    }
+}
+
 #[test]
 fn a_failed_load_says_why_and_is_tried_again_with_a_newer_epoch() {
     let (disk, groups) = filled();
