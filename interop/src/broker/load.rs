@@ -87,7 +87,7 @@ pub(crate) fn run(kafka: &Kafka, arguments: &Arguments) -> Result<()> {
         ours.push(in_a_process(&copy, 0)?);
         let mut loaded = broker_load(&mut broker)?;
         broker.stop()?;
-        loaded.held_bytes = loaded.held_bytes.saturating_sub(idle.held_bytes);
+        loaded.held_bytes = loaded.held_bytes.saturating_sub(idle.held_bytes).max(1);
         kafkas.push(loaded);
         ours_alone.push(in_a_process(&copy, 1)?);
         eprintln!("load: {:?}, {:?}, {:?}", kafkas.last(), ours.last(), ours_alone.last());
@@ -134,7 +134,8 @@ fn table(report: &Report) -> String {
     text
 }
 
-/// Starts the broker and waits until it has loaded all partitions. Its loads wait for each other: the longest is the time of all.
+/// Starts the broker and waits until it has loaded all partitions. A load's time has its wait for the others in it: the longest is that
+/// of all.
 fn broker_load(broker: &mut Broker<'_>) -> Result<Load> {
     broker.start()?;
     for _ in 0..WAITS {
@@ -202,9 +203,10 @@ pub(crate) fn once(dir: &Path, threads: usize) -> Result<()> {
         (records, seconds) = (report.records, report.seconds);
     } else {
         for log in store.store().logs() {
+            let began = Instant::now();
             let (replay, report) = load(&log, threads)?;
+            seconds += began.elapsed().as_secs_f64();
             records += report.records;
-            seconds += report.seconds;
             kept.push(replay);
         }
     }
