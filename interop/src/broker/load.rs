@@ -115,7 +115,7 @@ fn table(report: &Report) -> String {
     let Report { keys, log_bytes, cores, kafka, .. } = report;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let mut text = format!(
-        "{} records of {keys} keys, {:.0} MiB in {PARTITIONS} partitions, {cores} cores, medians:\n\n\
+        "{} records of {keys} keys, {:.0} MiB in {PARTITIONS} partitions, {cores} cores; medians, of memory the least:\n\n\
          | | Time | Records/s | Holds | Resident set |\n|---|---|---|---|---|\n",
         kafka.records,
         mib(*log_bytes)
@@ -171,6 +171,8 @@ fn heap_bytes(pid: u32) -> Result<u64> {
         ensure!(output.status.success(), "jcmd {what} ended with {}", output.status);
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     };
+    // What the first has finalized goes with the second.
+    jcmd("GC.run")?;
     jcmd("GC.run")?;
     let info = jcmd("GC.heap_info")?;
     let used = info.split_once("used ").and_then(|(_, rest)| rest.split_once('K')).and_then(|(kib, _)| kib.parse::<u64>().ok());
@@ -217,10 +219,11 @@ pub(crate) fn once(dir: &Path, threads: usize) -> Result<()> {
     Ok(store.close()?)
 }
 
-/// By time.
+/// Of time; of memory the least, as more than what is needed may be there at any time.
 fn median(mut loads: Vec<Load>) -> Load {
     loads.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    loads[loads.len() / 2]
+    let least = |bytes: fn(&Load) -> u64| loads.iter().map(bytes).min().unwrap_or(0);
+    Load { held_bytes: least(|load| load.held_bytes), resident_bytes: least(|load| load.resident_bytes), ..loads[loads.len() / 2] }
 }
 
 fn log_bytes(dir: &Path) -> Result<u64> {
