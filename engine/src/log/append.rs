@@ -14,6 +14,7 @@ use crate::sync::{Arc, MutexGuard, PoisonError};
 use crate::{Error, ErrorKind, Result};
 
 /// Closed segments that may wait for a sync, each with its file open: whoever never asks for one must not run out of files.
+/// Few for models and the simulator, so that they get there.
 const UNSYNCED_MAX: usize = if cfg!(any(feature = "planted", feature = "shuttle")) { 3 } else { 32 };
 
 /// Where an append ended up.
