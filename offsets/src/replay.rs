@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use hashbrown::{Equivalent, HashMap};
+use hashbrown::{Equivalent, HashMap, HashSet};
 use keeplog_engine::planted::{Defect, is_planted};
 use thiserror::Error;
 
@@ -91,11 +91,13 @@ impl std::fmt::Display for RecordPart {
 pub struct Replay {
     cache: OffsetCache,
     groups: Groups,
-    /// What waits for each place, at most once for a producer.
-    pending: HashMap<PendingKey, Vec<Pending>>,
-    /// The places that each producer's open transaction has commits for. Some may be in vain: a tombstone has
-    /// removed what waited there, though the transaction is still open.
-    open: HashMap<i64, Vec<PendingKey>>,
+    /// What waits for each place.
+    pending: HashMap<PendingKey, Waiting>,
+    /// The places that commits of each producer's open transaction wait for. There may be none: a tombstone has removed
+    /// what waited, though the transaction is still open.
+    open: HashMap<ProducerId, HashSet<PendingKey>>,
+    /// Records of groups are counted and not kept.
+    commits_only: bool,
     counts: ReplayCounts,
 }
 
@@ -104,6 +106,12 @@ impl Replay {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// At the start of a log, of which no more is asked than what is committed: there are no [`groups`](Self::groups).
+    #[must_use]
+    pub fn of_commits() -> Self {
+        Self { commits_only: true, ..Self::default() }
     }
 
     /// What is committed so far.
@@ -146,7 +154,7 @@ impl Replay {
     /// Whether the transaction of this producer has committed anything here and has not ended.
     #[must_use]
     pub fn is_in_transaction(&self, producer_id: i64) -> bool {
-        self.open.contains_key(&producer_id)
+        self.open.contains_key(&ProducerId(producer_id))
     }
 
     /// All places that commits wait for.
@@ -161,14 +169,16 @@ impl Replay {
 
     /// What waits for the end of transactions: its place, producer and record, and what it is; `None` for a negative offset.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (OffsetKey<'_>, i64, u64, Option<&CommittedOffset>)> {
-        self.pending
-            .iter()
-            .flat_map(|(place, waiting)| waiting.iter().map(|p| (place.as_key(), p.producer_id, p.record_offset, p.committed.as_ref())))
+        let all = self.pending.iter().flat_map(|(place, waiting)| waiting.all().map(move |(id, pending)| (place, waiting, id, pending)));
+        all.map(|(place, waiting, id, pending)| {
+            let committed = pending.committed.as_ref().filter(|_| !waiting.is_cleared(pending));
+            (place.as_key(), id, pending.record_offset, committed)
+        })
     }
 
     /// Producers whose transactions have commits here and have not ended.
     pub(crate) fn open_producers(&self) -> impl Iterator<Item = i64> {
-        self.open.keys().copied()
+        self.open.keys().map(|producer| producer.0)
     }
 
     /// The groups, to take in what is known of them.
@@ -183,12 +193,12 @@ impl Replay {
 
     /// Has a commit, `None` for a negative offset, that waits for the end of the producer's transaction.
     pub(crate) fn resume_pending(&mut self, producer_id: i64, key: &OffsetKey<'_>, record_offset: u64, committed: Option<CommittedOffset>) {
-        self.put_pending(key, Pending { producer_id, record_offset, committed });
+        self.put_pending(key, producer_id, Pending { record_offset, committed });
     }
 
     /// Has an open transaction, whether anything of it still waits or not.
     pub(crate) fn resume_open(&mut self, producer_id: i64) {
-        self.open.entry(producer_id).or_default();
+        self.open.entry(ProducerId(producer_id)).or_default();
     }
 
     /// Takes in the record at `offset`, which must be above all earlier ones. After an error nothing has changed.
@@ -201,7 +211,9 @@ impl Replay {
             self.counts.records += 1;
             self.counts.unknown_types += u64::from(!known);
             // A group that cannot be read is no reason not to serve the others: the registry counts it.
-            let _ = self.groups.record(offset, key, value);
+            if !self.commits_only {
+                let _ = self.groups.record(offset, key, value);
+            }
             return Ok(());
         };
         self.counts.old_keys += u64::from(version_of(key) == Ok(OFFSET_KEY_V0));
@@ -222,7 +234,7 @@ impl Replay {
 
     /// Takes in the marker that ends the open transaction of a producer.
     pub fn marker(&mut self, producer_id: i64, outcome: Outcome) {
-        for place in self.open.remove(&producer_id).unwrap_or_default() {
+        for place in self.open.remove(&ProducerId(producer_id)).unwrap_or_default() {
             let key = place.as_key();
             let Some(pending) = self.take_pending(&key, producer_id) else { continue };
             match (outcome, pending.committed) {
@@ -254,7 +266,7 @@ impl Replay {
             }
             (Origin::Plain, None) => self.clear(key, record_offset),
             (Origin::Transaction { producer_id }, commit) => {
-                self.put_pending(key, Pending { producer_id, record_offset, committed: commit.map(Commit::to_owned) });
+                self.put_pending(key, producer_id, Pending { record_offset, committed: commit.map(Commit::to_owned) });
             }
         }
     }
@@ -265,44 +277,84 @@ impl Replay {
             self.cache.remove(key);
         }
         // Nothing is held that an older commit, once its transaction ends, could be compared with.
-        let waiting = self.pending.get_mut(key).into_iter().flatten();
-        waiting.filter(|older| older.record_offset < record_offset).for_each(|older| older.committed = None);
+        if let Some(waiting) = self.pending.get_mut(key) {
+            waiting.cleared_below = waiting.cleared_below.max(record_offset);
+        }
     }
 
     fn remove(&mut self, key: &OffsetKey<'_>) {
         self.cache.remove(key);
-        self.pending.remove(key);
+        let Some((place, waiting)) = self.pending.remove_entry(key) else { return };
+        for producer in waiting.by_producer.into_keys() {
+            self.open.entry(producer).and_modify(|places| _ = places.remove(&place));
+        }
     }
 
-    fn put_pending(&mut self, key: &OffsetKey<'_>, pending: Pending) {
-        let place = PendingKey::from(key);
-        let waiting = self.pending.entry(place.clone()).or_default();
-        if let Some(earlier) = waiting.iter_mut().find(|p| p.producer_id == pending.producer_id) {
-            *earlier = pending;
-        } else {
-            self.open.entry(pending.producer_id).or_default().push(place);
-            waiting.push(pending);
+    fn put_pending(&mut self, key: &OffsetKey<'_>, producer_id: i64, pending: Pending) {
+        // All who wait for a place share its names.
+        let place = self.pending.get_key_value(key).map_or_else(|| PendingKey::from(key), |(held, _)| held.clone());
+        let (waiting, producer) = (self.pending.entry(place.clone()).or_default(), ProducerId(producer_id));
+        if waiting.by_producer.insert(producer, pending).is_none() {
+            self.open.entry(producer).or_default().insert(place);
         }
     }
 
     fn take_pending(&mut self, key: &OffsetKey<'_>, producer_id: i64) -> Option<Pending> {
         let waiting = self.pending.get_mut(key)?;
-        let index = waiting.iter().position(|p| p.producer_id == producer_id)?;
-        let taken = waiting.swap_remove(index);
-        if waiting.is_empty() {
+        let mut taken = waiting.by_producer.remove(&ProducerId(producer_id))?;
+        if waiting.is_cleared(&taken) {
+            taken.committed = None;
+        }
+        if waiting.by_producer.is_empty() {
             self.pending.remove(key);
         }
         Some(taken)
     }
 }
 
+/// What waits for one place.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// By producer: a log may hold any number of transactions that are open at the same time.
+    by_producer: HashMap<ProducerId, Pending>,
+    /// What was written below this offset comes to nothing.
+    cleared_below: u64,
+}
+
+impl Waiting {
+    fn is_cleared(&self, pending: &Pending) -> bool {
+        pending.record_offset < self.cleared_below
+    }
+
+    fn all(&self) -> impl Iterator<Item = (i64, &Pending)> {
+        self.by_producer.iter().map(|(producer, pending)| (producer.0, pending))
+    }
+}
+
 /// A commit that waits.
 #[derive(Debug)]
 struct Pending {
-    producer_id: i64,
     record_offset: u64,
     /// `None` for a negative offset.
     committed: Option<CommittedOffset>,
+}
+
+/// The id of a producer. Tests count how often two are compared.
+#[derive(Clone, Copy, Debug, Eq)]
+struct ProducerId(i64);
+
+impl PartialEq for ProducerId {
+    fn eq(&self, other: &Self) -> bool {
+        #[cfg(test)]
+        tests::COMPARED.set(tests::COMPARED.get() + 1);
+        self.0 == other.0
+    }
+}
+
+impl std::hash::Hash for ProducerId {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -36,7 +36,7 @@ pub(crate) fn run(command: Offsets, storage: &Arc<dyn Storage>) -> Result<Status
 
 fn list(args: &args::OffsetsList, storage: &dyn Storage) -> Result<Status, Failure> {
     let target = find(storage, &args.dir)?;
-    let Loaded { mut folded, records, status, .. } = load(storage, &target, &|group| args.only.has_group(group))?;
+    let Loaded { mut folded, records, status, .. } = source::load_commits(storage, &target, &|group| args.only.has_group(group))?;
     folded.committed.retain(|committed| args.only.has_topic(&committed.topic));
     if folded.committed.is_empty() {
         let dir = output::name(&args.dir.display().to_string());
@@ -58,7 +58,7 @@ fn get(args: &args::OffsetsGet, storage: &dyn Storage) -> Result<Status, Failure
         let wanted = partition_for(&args.group, count);
         target.partitions.retain(|partition| partition.number_in(CONSUMER_OFFSETS) == Some(wanted));
     }
-    let Loaded { folded, status, .. } = load(storage, &target, &|group| group == args.group)?;
+    let Loaded { folded, status, .. } = source::load_commits(storage, &target, &|group| group == args.group)?;
     let form = Form::of(args.tsv, args.json);
     if folded.committed.is_empty() && form == Form::Table {
         let group = output::name(&args.group);

@@ -106,6 +106,28 @@ fn damage_is_told_and_the_rest_is_listed() {
     assert!(run.stdout.lines().count() > 10);
 }
 
+/// No checksum covers it, and the order tells what counts.
+#[test]
+fn a_batch_with_a_wrong_offset_is_told_and_left_out() {
+    let whole = unpack(Set::Broker).join("__consumer_offsets-0");
+    // The second batch, which holds offset 1: where the first one was, and behind what its segment can hold.
+    for (byte, said) in [(7, "offset 0 was there before"), (3, "its segment holds offsets 0 to")] {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("__consumer_offsets-0");
+        copy_dir(&whole, &dir);
+        let log = dir.join("00000000000000000000.log");
+        let mut bytes = fs::read(&log).unwrap();
+        bytes[4241 + byte] ^= 1;
+        fs::write(&log, bytes).unwrap();
+        let run = keeplog(["offsets".as_ref(), "list".as_ref(), "--tsv".as_ref(), dir.as_os_str()]);
+        assert_eq!(run.status, 1, "{}", run.stderr);
+        for said in [said, "at byte 4241", "missing from the answer"] {
+            assert!(run.stderr.contains(said), "{}", run.stderr);
+        }
+        assert!(run.stdout.lines().count() > 10);
+    }
+}
+
 #[test]
 fn decoded_dumps_show_every_record_of_the_coordinators() {
     for (what, topic, partitions) in [("offsets", "__consumer_offsets", 4), ("transactions", "__transaction_state", 2)] {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Log;
-use super::iter::{damage, goes_back};
+use super::iter::{check_inside, damage, goes_back};
 use crate::record::{BatchHeader, DecodeError};
 use crate::room;
 use crate::scan::SCAN_BUFFER_BYTES;
@@ -164,7 +164,10 @@ impl Chunk {
         let room = buffer.begin((self.end - self.start) as usize).map_err(io)?;
         read_exact_at(&*self.file, room, self.start.into()).map_err(io)?;
         let bytes = buffer.bytes();
-        let (mut at, mut start, mut offsets) = (0, 0, None::<Range<u64>>);
+        let segments = self.set.all();
+        let next = segments.get(self.set.position_of(self.segment.base_offset()) + 1).map(|next| next.base_offset());
+        let (mut at, mut start, mut offsets, mut after) = (0, 0, None::<Range<u64>>, 0);
+        let mut end = None;
         while at < bytes.len() {
             let (rest, position) = (&bytes[at..], u64::from(self.start) + at as u64);
             let broken = |cause| damage(&self.set, &self.segment, position, cause);
@@ -176,22 +179,25 @@ impl Chunk {
             let Some(entry) = rest.get(..header.size as usize) else {
                 return Err(broken(DecodeError::Truncated { needed: u64::from(header.size), available: rest.len() as u64 }));
             };
-            if header.last_offset >= self.limit {
-                break;
+            check_inside(&self.set, &self.segment, next, (&header, entry), position)?;
+            // No checksum covers offsets: also those of what is not asked for must rise, or it is not known to be that.
+            if header.base_offset < after {
+                return Err(goes_back(&self.segment, position, header.base_offset, after));
             }
+            after = header.next_offset();
+            let from = at;
             at += entry.len();
-            if header.last_offset < self.from {
+            if header.last_offset >= self.limit {
+                end.get_or_insert(from);
+            } else if header.last_offset < self.from {
                 start = at;
-                continue;
+            } else {
+                header.verify_crc(entry).map_err(broken)?;
+                offsets.get_or_insert(header.base_offset..header.base_offset).end = after;
             }
-            header.verify_crc(entry).map_err(broken)?;
-            let known = offsets.get_or_insert(header.base_offset..header.base_offset);
-            if header.base_offset < known.end {
-                return Err(goes_back(&self.segment, position, header.base_offset, known.end));
-            }
-            known.end = header.next_offset();
         }
-        (buffer.start, buffer.end, buffer.offsets) = (buffer.pad + start, buffer.pad + at, offsets);
+        buffer.reaches_limit = end.is_some();
+        (buffer.start, buffer.end, buffer.offsets) = (buffer.pad + start, buffer.pad + end.unwrap_or(at), offsets);
         Ok(())
     }
 }
@@ -206,6 +212,7 @@ pub struct ChunkBuffer {
     start: usize,
     end: usize,
     offsets: Option<Range<u64>>,
+    reaches_limit: bool,
 }
 
 impl ChunkBuffer {
@@ -220,6 +227,12 @@ impl ChunkBuffer {
     #[must_use]
     pub fn offsets(&self) -> Option<Range<u64>> {
         self.offsets.clone()
+    }
+
+    /// Whether it ends before a batch that is not below what was the end of the log: nothing that is newer can be.
+    #[must_use]
+    pub fn reaches_limit(&self) -> bool {
+        self.reaches_limit
     }
 
     /// Makes room for `size` bytes.

@@ -45,7 +45,7 @@ pub struct Batches {
     window_start: u64,
     from: u64,
     limit: u64,
-    /// One past the last batch given: offsets only ever rise.
+    /// One past the last batch: offsets only ever rise.
     next_offset: u64,
     done: bool,
 }
@@ -67,14 +67,20 @@ impl Batches {
                 continue;
             }
             let batch = self.entry(&segment)?;
+            let next = self.set.all().get(self.at + 1).map(|next| next.base_offset());
+            check_inside(&self.set, &segment, next, (&batch.header, &batch.bytes), batch.position)?;
             // A limit inside a batch is that of a start offset inside a transaction that is still open.
             if batch.header.last_offset >= self.limit {
                 return Ok(None);
             }
             self.position += batch.bytes.len() as u64;
-            if batch.header.last_offset >= self.from {
+            let is_asked_for = batch.header.last_offset >= self.from;
+            if is_asked_for {
                 batch.header.verify_crc(&batch.bytes).map_err(|e| damage(&self.set, &segment, batch.position, e))?;
-                self.check_rises(&segment, &batch)?;
+            }
+            // Also of what lies below: a batch that only seems to would be passed over.
+            self.check_rises(&segment, &batch)?;
+            if is_asked_for {
                 return Ok(Some(batch));
             }
         }
@@ -153,6 +159,28 @@ impl Iterator for Batches {
         self.done = !matches!(result, Some(Ok(_)));
         result
     }
+}
+
+/// Refuses a batch outside of its segment, which ends where the `next` begins. No checksum covers a batch's offset, and readers
+/// stop at the first that is not below the end of the log.
+pub(super) fn check_inside(
+    set: &SegmentSet,
+    segment: &Segment,
+    next: Option<u64>,
+    (header, bytes): (&BatchHeader, &[u8]),
+    position: u64,
+) -> Result<()> {
+    let base = segment.base_offset();
+    if header.base_offset >= base && next.is_none_or(|next| header.last_offset < next) {
+        return Ok(());
+    }
+    header.verify_crc(bytes).map_err(|cause| damage(set, segment, position, cause))?;
+    let up_to = next.map_or_else(String::new, |next| format!(" to {}", next - 1));
+    let detail = format!(
+        "its offsets {} to {} are not of this segment, which holds those from {base}{up_to}; run `keeplog verify` on its directory",
+        header.base_offset, header.last_offset
+    );
+    Err(Error::corrupt("read", &segment.path(), position, detail).offset_at(header.base_offset).resume_at(next))
 }
 
 /// A batch of offsets that were there before.

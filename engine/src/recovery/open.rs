@@ -205,6 +205,9 @@ impl Recovery<'_> {
         while let Some(entry) = scanner.next() {
             // Something is wrong behind a clean mark: fall back to a scan of the segment.
             let Ok(entry) = entry else { return Ok(()) };
+            if entry.header.base_offset < next_offset {
+                return Ok(());
+            }
             next_offset = entry.header.next_offset();
         }
         // Only now is it known where the segment ends, and with it what its indexes may hold.

@@ -17,7 +17,7 @@ use hashbrown::hash_map::EntryRef;
 pub use self::describe::{AssignedPartitions, GroupDescription, GroupKind, GroupProblem, GroupState, MemberDescription};
 use self::modern::Modern;
 use crate::expiry::{CONSUMER, GroupExpiry, Subscription};
-use crate::record::{DecodeError, GROUP_METADATA_KEY, GroupKey, GroupMetadata, decode_value, subscribed_topics};
+use crate::record::{DecodeError, GROUP_METADATA_KEY, GroupKey, GroupMetadata, check_value, subscribed_topics};
 
 /// The groups that have records, by name.
 #[derive(Debug, Default)]
@@ -213,7 +213,7 @@ impl Groups {
         parts.into_iter().map(encode).collect()
     }
 
-    /// Records whose values cannot be read. Reads them all.
+    /// Records whose values cannot be read. Reads them all, and keeps nothing of what it reads.
     pub fn problems(&self) -> impl Iterator<Item = GroupProblem<'_>> {
         self.groups.iter().flat_map(|(name, group)| group.problems(name))
     }
@@ -290,11 +290,11 @@ impl Group {
 
     fn problems<'a>(&'a self, group: &'a str) -> impl Iterator<Item = GroupProblem<'a>> {
         let classic = self.classic.iter().filter_map(move |stored| {
-            let cause = GroupMetadata::decode(&stored.value).err()?;
+            let cause = GroupMetadata::check(&stored.value).err()?;
             Some(GroupProblem { group, offset: stored.offset, key_type: GROUP_METADATA_KEY, cause })
         });
         let modern = self.records().filter_map(move |(part, stored)| {
-            let cause = decode_value(part.key_type, &stored.value).err()?;
+            let cause = check_value(part.key_type, &stored.value).err()?;
             Some(GroupProblem { group, offset: stored.offset, key_type: part.key_type, cause })
         });
         classic.chain(modern)

@@ -1,9 +1,11 @@
 //! Groups of consumers, share consumers and streams: many records each, read through their schemas.
 
+use hashbrown::HashMap;
+
 use super::describe::{AssignedPartitions, GroupDescription, GroupKind, GroupState, MemberDescription};
 use super::{Part, Records, Stored};
 use crate::expiry::Subscription;
-use crate::record::{GroupKey, Struct, Value, decode_value};
+use crate::record::{GroupKey, Struct, Value, decode_fields};
 
 const CONSUMER_GROUP: i16 = 3;
 const CONSUMER_PARTITIONS: i16 = 4;
@@ -20,6 +22,15 @@ const STREAMS_MEMBER: i16 = 19;
 const STREAMS_ASSIGNMENT: i16 = 22;
 const STREAMS_TOPOLOGY: i16 = 23;
 
+// What is asked of a record. Its other fields are read over: they may take many times the memory that their bytes do.
+const HEAD: &[&str] = &["epoch"];
+const SUBSCRIBED: &[&str] = &["subscribedTopicNames", "subscribedTopicRegex"];
+const MEMBER: &[&str] = &["instanceId", "clientId", "clientHost", "subscribedTopicNames", "subscribedTopicRegex"];
+const MATCHED: &[&str] = &["topics"];
+const TOPIC_NAMES: &[&str] = &["topics", "topicId", "topicName"];
+const ASSIGNED: &[&str] = &["assignedPartitions", "activeTasks", "topicId", "subtopologyId", "partitions"];
+const TOPOLOGY: &[&str] = &["subtopologies", "sourceTopicRegex", "sourceTopics", "repartitionSourceTopics", "name"];
+
 /// The kind of group that has many records, this type among them.
 pub(super) fn kind_of(key_type: i16) -> Option<GroupKind> {
     match key_type {
@@ -34,6 +45,9 @@ pub(super) fn kind_of(key_type: i16) -> Option<GroupKind> {
 pub(super) fn is_head(key_type: i16) -> bool {
     matches!(key_type, super::GROUP_METADATA_KEY | CONSUMER_GROUP | SHARE_GROUP | STREAMS_GROUP)
 }
+
+/// By topic id.
+type TopicNames = HashMap<[u8; 16], String>;
 
 /// The records of one group, as one kind of group reads them.
 #[derive(Clone, Copy)]
@@ -71,9 +85,9 @@ impl<'a> Modern<'a> {
         self.of_type(self.types().member)
     }
 
-    /// The first record of a type, if it is there and can be read.
-    fn first(self, key_type: i16) -> Option<Struct> {
-        self.of_type(key_type).next().and_then(|(_, stored)| decode_value(key_type, &stored.value).ok())
+    /// These fields of the first record of a type, if it is there and can be read.
+    fn first(self, key_type: i16, names: &'static [&'static str]) -> Option<Struct> {
+        self.of_type(key_type).next().and_then(|(_, stored)| decode_fields(key_type, &stored.value, names).ok())
     }
 
     pub(super) fn member_count(self) -> usize {
@@ -85,14 +99,16 @@ impl<'a> Modern<'a> {
         if self.kind == GroupKind::Streams {
             return self.topology();
         }
-        let each = self.members().map(|(part, stored)| self.subscription_of(decode_value(part.key_type, &stored.value).ok().as_ref()));
+        let each = self
+            .members()
+            .map(|(part, stored)| self.subscription_of(decode_fields(part.key_type, &stored.value, SUBSCRIBED).ok().as_ref()));
         each.fold(Subscription::none(), Subscription::or)
     }
 
     /// The topics that the tasks of a streams group read.
     fn topology(self) -> Subscription {
         let topics = || {
-            let topology = self.first(STREAMS_TOPOLOGY)?;
+            let topology = self.first(STREAMS_TOPOLOGY, TOPOLOGY)?;
             let mut topics = Vec::new();
             for subtopology in structs(topology.field("subtopologies"))? {
                 if !list(subtopology.field("sourceTopicRegex"))?.is_empty() {
@@ -122,7 +138,7 @@ impl<'a> Modern<'a> {
     fn matched(self, regex: &str) -> Subscription {
         let of_regex = |(part, _): &(&Part, &Stored)| GroupKey::text_of(&part.rest) == Ok(regex);
         let found = self.of_type(REGULAR_EXPRESSION).find(of_regex);
-        let decoded = found.and_then(|(_, stored)| decode_value(REGULAR_EXPRESSION, &stored.value).ok());
+        let decoded = found.and_then(|(_, stored)| decode_fields(REGULAR_EXPRESSION, &stored.value, MATCHED).ok());
         let topics = decoded.as_ref().and_then(|decoded| texts(decoded.field("topics")));
         topics.map_or(Subscription::Unknown, Subscription::of)
     }
@@ -133,17 +149,21 @@ impl<'a> Modern<'a> {
         described.kind = self.kind;
         described.state = GroupState::of(self.member_count());
         types.protocol_type.clone_into(&mut described.protocol_type);
-        described.epoch = self.first(types.head).and_then(|head| head.field("epoch")?.as_int()).and_then(|epoch| i32::try_from(epoch).ok());
+        described.epoch =
+            self.first(types.head, HEAD).and_then(|head| head.field("epoch")?.as_int()).and_then(|epoch| i32::try_from(epoch).ok());
         described.subscription = if described.state == GroupState::Empty { Subscription::none() } else { self.subscription() };
         let names = self.topic_names(types.partitions);
-        described.members = self.members().map(|(part, stored)| self.describe_member(part, stored, &names)).collect();
+        // All members of a streams group read the same.
+        let topology = (self.kind == GroupKind::Streams).then(|| described.subscription.clone());
+        let describe = |(part, stored)| self.describe_member(part, stored, &names, topology.as_ref());
+        described.members = self.members().map(describe).collect();
         described
     }
 
-    fn describe_member(self, part: &Part, stored: &Stored, names: &[([u8; 16], String)]) -> MemberDescription {
-        let member = decode_value(part.key_type, &stored.value).ok();
+    fn describe_member(self, part: &Part, stored: &Stored, names: &TopicNames, topology: Option<&Subscription>) -> MemberDescription {
+        let member = decode_fields(part.key_type, &stored.value, MEMBER).ok();
         let text = |name| member.as_ref().and_then(|member| member.field(name)?.as_text()).map(str::to_owned);
-        let subscription = if self.kind == GroupKind::Streams { self.topology() } else { self.subscription_of(member.as_ref()) };
+        let subscription = topology.cloned().unwrap_or_else(|| self.subscription_of(member.as_ref()));
         let key_type = self.types().assignment;
         let assignment = self.records.and_then(|records| records.get(&Part { key_type, rest: part.rest.clone() }));
         MemberDescription {
@@ -154,30 +174,30 @@ impl<'a> Modern<'a> {
             subscription,
             assignment: match assignment {
                 None => Some(Vec::new()),
-                Some(stored) => decode_value(key_type, &stored.value).ok().and_then(|decoded| assigned(&decoded, names)),
+                Some(stored) => decode_fields(key_type, &stored.value, ASSIGNED).ok().and_then(|decoded| assigned(&decoded, names)),
             },
         }
     }
 
     /// Names by topic id, which coordinators before 4.1 have written down.
-    fn topic_names(self, key_type: i16) -> Vec<([u8; 16], String)> {
+    fn topic_names(self, key_type: i16) -> TopicNames {
         let named = |topic: &Struct| match (topic.field("topicId")?, topic.field("topicName")?) {
             (Value::Uuid(id), Value::Text(name)) => Some((*id, name.to_string())),
             _ => None,
         };
-        let metadata = self.first(key_type);
+        let metadata = self.first(key_type, TOPIC_NAMES);
         let topics = metadata.as_ref().and_then(|metadata| structs(metadata.field("topics"))).unwrap_or_default();
-        topics.into_iter().filter_map(named).collect()
+        topics.into_iter().rev().filter_map(named).collect()
     }
 }
 
 /// The partitions, or active tasks, of a member.
-fn assigned(assignment: &Struct, names: &[([u8; 16], String)]) -> Option<Vec<AssignedPartitions>> {
+fn assigned(assignment: &Struct, names: &TopicNames) -> Option<Vec<AssignedPartitions>> {
     let all = structs(assignment.field("assignedPartitions").or(assignment.field("activeTasks")))?;
     let one = |of_topic: &Struct| {
         let topic = match of_topic.field("topicId") {
-            Some(Value::Uuid(id)) => match names.iter().find(|(named, _)| named == id) {
-                Some((_, name)) => name.clone(),
+            Some(Value::Uuid(id)) => match names.get(id) {
+                Some(name) => name.clone(),
                 None => crate::record::uuid_text(*id),
             },
             _ => of_topic.field("subtopologyId")?.as_text()?.to_owned(),

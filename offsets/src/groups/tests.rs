@@ -340,3 +340,30 @@ proptest! {
         prop_assert_eq!((groups.len(), groups.held_bytes), (0, 0));
     }
 }
+
+/// Many small fields take many times the memory that their bytes do.
+#[test]
+fn of_a_large_value_only_what_is_described_is_decoded() {
+    const COUNT: u32 = 100_000;
+    // Topics that a regular expression has matched, and racks of a partition: all of them empty texts.
+    let many = |before: &[u8], behind: &[u8]| {
+        let count = [(COUNT + 1) as u8 | 0x80, ((COUNT + 1) >> 7) as u8 | 0x80, ((COUNT + 1) >> 14) as u8];
+        [before, &count, &vec![1; COUNT as usize], behind].concat()
+    };
+    let matched = many(&[0, 0], &[0; 17]);
+    let id = [7; 16];
+    let racks = many(&[&[0, 0, 2][..], &id, &[2, b't', 0, 0, 0, 1, 2, 0, 0, 0, 0]].concat(), &[0, 0, 0]);
+    let member = consumer_member(&["t"], None);
+    let groups = groups(&[
+        (key(3, "g", &[]), EPOCH_5),
+        (key(4, "g", &[]), &racks),
+        (key(5, "g", &text("m")), &member),
+        (key(16, "g", &text("unused")), &matched),
+    ]);
+    crate::record::LEAVES.set(0);
+    assert_eq!(groups.problems().count(), 0);
+    assert_eq!(crate::record::LEAVES.get(), 0, "nothing is kept of what is only checked");
+    let described = groups.describe("g").unwrap();
+    assert_eq!((described.epoch, described.subscription), (Some(5), topics(&["t"])));
+    assert!(crate::record::LEAVES.get() < 20, "{} leaves", crate::record::LEAVES.get());
+}

@@ -42,8 +42,8 @@ pub(super) struct Fold {
     groups: HashMap<Box<[u8]>, GroupRecord>,
     counts: ReplayCounts,
     bytes: u64,
-    /// Where what was folded begins.
-    first_offset: Option<u64>,
+    /// Where what was folded begins and ends.
+    offsets: Option<Range<u64>>,
 }
 
 struct GroupRecord {
@@ -60,13 +60,22 @@ struct Pending {
 }
 
 impl Fold {
-    /// Whether a piece of `offsets` lies below all that was folded.
-    pub(super) fn check_follows(&mut self, offsets: Option<Range<u64>>) -> Result<(), Cause> {
-        let Some(offsets) = offsets else { return Ok(()) };
-        match self.first_offset.replace(offsets.start) {
-            Some(first) if offsets.end > first => Err(Cause::Overlap(first)),
-            _ => Ok(()),
+    /// Whether the piece lies below all that was folded.
+    pub(super) fn check_follows(&mut self, piece: &Piece) -> Result<(), Cause> {
+        match (&mut self.offsets, piece.offsets()) {
+            // It ends before a batch above the end of the log, and newer ones are below.
+            (Some(folded), _) if piece.reaches_limit() => return Err(Cause::Overlap(folded.start)),
+            (Some(folded), Some(offsets)) if offsets.end > folded.start => return Err(Cause::Overlap(folded.start)),
+            (Some(folded), Some(offsets)) => folded.start = offsets.start,
+            (folded @ None, offsets) => *folded = offsets,
+            (Some(_), None) => {}
         }
+        Ok(())
+    }
+
+    /// One past the newest that was folded.
+    pub(super) fn end_offset(&self) -> u64 {
+        self.offsets.as_ref().map_or(0, |offsets| offsets.end)
     }
 
     /// Folds all records of a piece, from its newest to its oldest.

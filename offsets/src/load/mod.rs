@@ -106,13 +106,15 @@ enum Cause {
     Name,
     #[error("pieces of the log overlap at offset {0}")]
     Overlap(u64),
+    #[error("it was read up to offset {found}, and ends at {expected}")]
+    Short { found: u64, expected: u64 },
     #[error("a thread panicked")]
     Panic,
 }
 
 /// Folds all of `log`; gives the bytes read as well.
 fn newest_first(log: &Log, threads: usize, piece_bytes: u32, progress: &(dyn Fn(u64) + Sync)) -> Result<(Replay, u64), Cause> {
-    let start_offset = log.start_offset();
+    let (start_offset, end_offset) = (log.start_offset(), log.end_offset());
     let crew = Crew {
         log,
         start_offset,
@@ -125,8 +127,16 @@ fn newest_first(log: &Log, threads: usize, piece_bytes: u32, progress: &(dyn Fn(
     let Decision { fold, failure, .. } = crew.turn.decision.into_inner().unwrap_or_else(PoisonError::into_inner);
     match failure {
         Some(cause) => Err(cause),
+        None if is_short(log, fold.end_offset(), end_offset) => Err(Cause::Short { found: fold.end_offset(), expected: end_offset }),
         None => Ok(fold.finish(crew.names.into_inner().unwrap_or_else(PoisonError::into_inner))),
     }
+}
+
+/// Whether batches up to `found` are not all of a log that ended at `expected` before it was read: a batch whose offset says that
+/// it was appended later ends every read. Without batches, a segment tells by its name where the log ends.
+fn is_short(log: &Log, found: u64, expected: u64) -> bool {
+    let newest = log.segments().all().last().map_or(0, |newest| newest.base_offset());
+    found.max(newest).max(log.start_offset()) < expected
 }
 
 /// What those who load a log share.
@@ -161,7 +171,7 @@ impl Crew<'_> {
             let ready = self.prepare(chunk, &mut parser, &mut piece);
             let folded = self.turn.take(number, |fold| {
                 ready?;
-                fold.check_follows(piece.offsets())?;
+                fold.check_follows(&piece)?;
                 fold.piece(&piece);
                 while piece.parse_more(&mut parser)? {
                     piece.find_names(&self.names)?;

@@ -58,6 +58,11 @@ impl Piece {
         self.buffer.offsets()
     }
 
+    /// Whether it ends before a batch above the end of the log.
+    pub(super) fn reaches_limit(&self) -> bool {
+        self.buffer.reaches_limit()
+    }
+
     /// Parses what is newest of what is not parsed yet. `false` if there was nothing.
     pub(super) fn parse_more(&mut self, parser: &mut Parser) -> Result<bool, Cause> {
         while let Some(range) = self.left.pop() {

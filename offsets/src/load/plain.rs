@@ -3,8 +3,9 @@
 use keeplog_engine::names::{FileKind, file_name};
 use keeplog_engine::planted::{Defect, is_planted};
 use keeplog_engine::record::{ControlType, Decoder};
-use keeplog_engine::{Error, Log, Result, StoredBatch};
+use keeplog_engine::{Error, ErrorKind, Log, Result, StoredBatch};
 
+use super::is_short;
 use crate::replay::{Origin, Outcome, Replay, ReplayError};
 
 /// Folds all of `log`, from its start to its end; gives the bytes read as well.
@@ -17,12 +18,19 @@ pub(super) fn load(log: &Log) -> Result<(Replay, u64)> {
 /// Folds `log` from an offset to its end into `replay`, which knows what comes before; gives the bytes read.
 pub(super) fn go_on(log: &Log, replay: &mut Replay, from_offset: u64, progress: &dyn Fn(u64)) -> Result<u64> {
     let mut decoder = Decoder::new(log.options().decompressed_bytes_max);
-    let mut bytes = 0;
+    let (mut bytes, mut found, expected) = (0, from_offset, log.end_offset());
     for batch in log.batches_from(from_offset)? {
         let batch = batch?;
+        found = batch.header.next_offset();
         bytes += batch.bytes.len() as u64;
         fold(replay, &mut decoder, &batch, from_offset).map_err(|cause| cause.at(log, &batch))?;
         progress(batch.bytes.len() as u64);
+    }
+    if is_short(log, found, expected) {
+        let detail = format!(
+            "it can be read up to offset {found} only, and ends at {expected}: the batch behind has a wrong offset; run `keeplog verify` on its directory"
+        );
+        return Err(Error::new(ErrorKind::Corrupt, "load committed offsets from", detail).at(log.path()).offset_at(found));
     }
     Ok(bytes)
 }

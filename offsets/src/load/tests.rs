@@ -179,6 +179,52 @@ fn damage_anywhere_gives_the_error_of_the_plain_fold() {
     assert!(broken > 200, "{broken} of 300 loads failed");
 }
 
+/// No checksum covers them. A load that ends early, or passes a batch over, gives older offsets for true ones.
+#[test]
+fn a_wrong_base_offset_gives_an_error_or_the_same_answer() {
+    let (disk, mut history, mut entries) = (disk(), History::new(11), Vec::new());
+    let log = open(&disk);
+    for batch in 0..60 {
+        history.batch(&mut entries);
+        log.append_as_follower(&entries, Durability::Buffered).unwrap();
+        entries.clear();
+        if batch % 20 == 19 {
+            log.roll().unwrap();
+        }
+        if batch == 25 {
+            log.advance_start(log.end_offset() - 3).unwrap();
+        }
+    }
+    let answer = |replay: &Replay| -> Vec<_> {
+        committed(replay).into_iter().map(|(group, topic, partition, held)| (group, topic, partition, held.offset, held.metadata)).collect()
+    };
+    let expected = answer(&plain::load(&log).unwrap().0);
+    let batches: Vec<_> = log.batches_from(log.start_offset()).unwrap().map(|batch| batch.unwrap()).collect();
+    log.close().unwrap();
+    let (mut refused, mut sound) = (0, 0);
+    for batch in &batches {
+        for bit in [0, 1, 2, 4, 7, 12, 31, 39] {
+            let image = Arc::new(disk.image());
+            let file = image.open(&Path::new(LOG).join(format!("{:020}.log", batch.segment)), OpenMode::Write).unwrap();
+            let wrong = batch.header.base_offset ^ (1 << bit);
+            write_all_at(&*file, &wrong.to_be_bytes(), batch.position).unwrap();
+            let Ok(log) = Log::open_with(image as Arc<dyn Storage>, Path::new(LOG), options()) else { continue };
+            if log.recovery_report().cut_bytes() > 0 {
+                continue;
+            }
+            for found in [load(&log, 2).map(|(replay, _)| replay), plain::load(&log).map(|(replay, _)| replay)] {
+                let Ok(found) = found else {
+                    refused += 1;
+                    continue;
+                };
+                sound += 1;
+                assert_eq!(answer(&found), expected, "bit {bit} of the batch at {} in {}", batch.position, batch.segment);
+            }
+        }
+    }
+    assert!(refused > 200 && sound > 10, "{refused} refused, {sound} sound");
+}
+
 /// It may have been damaged behind a clean mark.
 #[test]
 fn an_index_that_lies_makes_a_load_slow_and_never_wrong() {

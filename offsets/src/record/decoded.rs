@@ -5,7 +5,7 @@
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::DecodeError;
-use super::schema::{OFFSETS, RecordSchema, TRANSACTIONS};
+use super::schema::{OFFSETS, RecordSchema, Schema, TRANSACTIONS};
 use super::tree::{Struct, Versioned, decode_key_fields, hex};
 use super::wire::Reader;
 
@@ -201,10 +201,19 @@ impl Serialize for DecodedValue {
     }
 }
 
-/// The fields of the value of a record of `__consumer_offsets` whose key has this type.
-pub(crate) fn decode_value(key_type: i16, value: &[u8]) -> Result<Struct, DecodeError> {
-    let schema = OFFSETS.iter().find(|schema| schema.key_type == key_type).ok_or(DecodeError::UnknownType { key_type })?;
-    Versioned::decode(schema.value, value).map(|decoded| decoded.data)
+/// Of the value of a record of `__consumer_offsets` whose key has this type: the fields with these names, at any depth.
+pub(crate) fn decode_fields(key_type: i16, value: &[u8], names: &'static [&'static str]) -> Result<Struct, DecodeError> {
+    Versioned::decode_only(value_schema(key_type)?, value, Some(names)).map(|decoded| decoded.data)
+}
+
+/// Whether such a value can be read at all.
+pub(crate) fn check_value(key_type: i16, value: &[u8]) -> Result<(), DecodeError> {
+    Versioned::check(value_schema(key_type)?, value)
+}
+
+fn value_schema(key_type: i16) -> Result<&'static Schema, DecodeError> {
+    let schema = OFFSETS.iter().find(|schema| schema.key_type == key_type);
+    schema.map(|schema| schema.value).ok_or(DecodeError::UnknownType { key_type })
 }
 
 fn serialize_raw<S: Serializer>(serializer: S, bytes: &[u8], reason: impl Into<Option<DecodeError>>) -> Result<S::Ok, S::Error> {

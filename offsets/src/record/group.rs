@@ -115,6 +115,18 @@ pub struct GroupMember<'a> {
 impl<'a> GroupMetadata<'a> {
     /// Reads the value of a classic group. A version above 4 is read as 4; what else it holds is left out.
     pub fn decode(value: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut members = Vec::new();
+        let head = Self::read(value, |member| members.push(member))?;
+        Ok(Self { members, ..head })
+    }
+
+    /// Whether [`decode`](Self::decode) can read it, without the memory that its members take.
+    pub fn check(value: &'a [u8]) -> Result<(), DecodeError> {
+        Self::read(value, |_| {}).map(|_| ())
+    }
+
+    /// Reads all of it, and gives everything but the members, of which `each` is told.
+    fn read(value: &'a [u8], mut each: impl FnMut(GroupMember<'a>)) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(value);
         let version = reader.i16()?;
         if version < 0 {
@@ -127,8 +139,11 @@ impl<'a> GroupMetadata<'a> {
         let leader = reader.string(encoding)?;
         let timestamp = if version >= 2 { reader.i64()? } else { NO_TIMESTAMP };
         let count = reader.count(encoding)?.unwrap_or(0);
-        let members = (0..count).map(|_| GroupMember::decode(&mut reader, version, encoding)).collect::<Result<_, _>>()?;
-        Ok(Self { protocol_type, generation, protocol, leader, current_state_timestamp_ms: (timestamp >= 0).then_some(timestamp), members })
+        for _ in 0..count {
+            each(GroupMember::decode(&mut reader, version, encoding)?);
+        }
+        let current_state_timestamp_ms = (timestamp >= 0).then_some(timestamp);
+        Ok(Self { protocol_type, generation, protocol, leader, current_state_timestamp_ms, members: Vec::new() })
     }
 
     /// Appends the value, in version 3. `false`, and `out` as it was, if a text has more than 32,767 bytes.

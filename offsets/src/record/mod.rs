@@ -12,10 +12,12 @@ mod tree;
 mod wire;
 
 pub use commit::{OFFSET_KEY_V0, OFFSET_KEY_V1, OffsetKey, OffsetValue};
-pub(crate) use decoded::decode_value;
 pub use decoded::{DecodedKey, DecodedRecord, DecodedValue, InternalTopic, RecordType};
+pub(crate) use decoded::{check_value, decode_fields};
 pub use error::DecodeError;
 pub use group::{GROUP_METADATA_KEY, GroupKey, GroupMember, GroupMetadata, assigned_partitions, subscribed_topics};
+#[cfg(test)]
+pub(crate) use tree::LEAVES;
 pub(crate) use tree::uuid_text;
 pub use tree::{Struct, Value, Versioned};
 

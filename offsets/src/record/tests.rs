@@ -349,4 +349,20 @@ proptest! {
             prop_assert_eq!(decoded.data().field("metadata").and_then(Value::as_text).unwrap_or_default(), value.metadata);
         }
     }
+
+    /// By every layout: most of them take bytes that are none of theirs apart in other ways.
+    #[test]
+    fn what_is_checked_or_kept_in_part_is_judged_as_what_is_decoded((_, _, value) in mangled()) {
+        for schema in OFFSETS.iter().chain(TRANSACTIONS) {
+            let decoded = Versioned::decode(schema.value, &value);
+            prop_assert_eq!(Versioned::check(schema.value, &value), decoded.as_ref().map(|_| ()).map_err(|e| *e));
+            let kept = Versioned::decode_only(schema.value, &value, Some(&["topics", "topicId", "members", "assignment"]));
+            prop_assert_eq!(kept.as_ref().map(|kept| &kept.rest), decoded.as_ref().map(|decoded| &decoded.rest));
+            if let (Ok(kept), Ok(decoded)) = (&kept, &decoded) {
+                let topics = |of: &Versioned| of.data.field("topics").map(|topics| if let Value::List(topics) = topics { topics.len() } else { 0 });
+                prop_assert_eq!(topics(kept), topics(decoded));
+            }
+        }
+        prop_assert_eq!(GroupMetadata::check(&value), GroupMetadata::decode(&value).map(|_| ()));
+    }
 }

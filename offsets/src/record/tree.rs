@@ -139,17 +139,33 @@ impl Versioned {
 
     /// Reads a version and the fields that `schema` gives it.
     pub(crate) fn decode(schema: &'static Schema, bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
-        let version = reader.i16()?;
-        if version < 0 {
-            return Err(DecodeError::Version { version });
-        }
-        let known = version.min(schema.latest);
-        let encoding = if known < schema.flexible_from { Encoding::Classic } else { Encoding::Flexible };
-        let mut layout = Layout { version: known, encoding, consumer_protocol: true };
-        let data = layout.decode_struct(&mut reader, schema.fields)?;
+        Self::decode_only(schema, bytes, None)
+    }
+
+    /// As [`decode`](Self::decode), with the same verdict; of the fields, at any depth, only those with one of these names are kept.
+    pub(crate) fn decode_only(schema: &'static Schema, bytes: &[u8], names: Option<&'static [&'static str]>) -> Result<Self, DecodeError> {
+        let (version, mut layout, mut reader) = begin(schema, bytes)?;
+        layout.names = names;
+        let data = layout.decode_struct::<Tree>(&mut reader, schema.fields)?;
         Ok(Self { version, data, rest: reader.rest().into() })
     }
+
+    /// Whether [`decode`](Self::decode) can read it, without the memory that a tree takes: of small fields, many times their own.
+    pub(crate) fn check(schema: &'static Schema, bytes: &[u8]) -> Result<(), DecodeError> {
+        let (_, mut layout, mut reader) = begin(schema, bytes)?;
+        layout.decode_struct::<Nothing>(&mut reader, schema.fields)
+    }
+}
+
+fn begin<'a>(schema: &Schema, bytes: &'a [u8]) -> Result<(i16, Layout, Reader<'a>), DecodeError> {
+    let mut reader = Reader::new(bytes);
+    let version = reader.i16()?;
+    if version < 0 {
+        return Err(DecodeError::Version { version });
+    }
+    let known = version.min(schema.latest);
+    let encoding = if known < schema.flexible_from { Encoding::Classic } else { Encoding::Flexible };
+    Ok((version, Layout { version: known, encoding, consumer_protocol: true, names: None }, reader))
 }
 
 impl Serialize for Versioned {
@@ -166,7 +182,70 @@ impl Serialize for Versioned {
 
 /// Reads the fields of a key, which come without tagged fields.
 pub(crate) fn decode_key_fields(reader: &mut Reader<'_>, fields: &'static [Field]) -> Result<Struct, DecodeError> {
-    Layout { version: 0, encoding: Encoding::Classic, consumer_protocol: false }.decode_struct(reader, fields)
+    Layout { version: 0, encoding: Encoding::Classic, consumer_protocol: false, names: None }.decode_struct::<Tree>(reader, fields)
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many leaves were made.
+    pub(crate) static LEAVES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// What is made of the fields that are read.
+trait Build {
+    type Value;
+    type Struct: Default;
+
+    fn field(to: &mut Self::Struct, name: &'static str, value: Self::Value);
+    fn unknown_tag(to: &mut Self::Struct, tag: u32, content: &[u8]);
+    /// A value that holds no others, which is made when it is wanted.
+    fn leaf(value: impl FnOnce() -> Value) -> Self::Value;
+    fn list(items: Vec<Self::Value>) -> Self::Value;
+    fn of_struct(fields: Self::Struct) -> Self::Value;
+}
+
+/// A tree.
+struct Tree;
+
+impl Build for Tree {
+    type Value = Value;
+    type Struct = Struct;
+
+    fn field(to: &mut Struct, name: &'static str, value: Value) {
+        to.fields.push((name, value));
+    }
+
+    fn unknown_tag(to: &mut Struct, tag: u32, content: &[u8]) {
+        to.unknown_tags.push((tag, content.into()));
+    }
+
+    fn leaf(value: impl FnOnce() -> Value) -> Value {
+        #[cfg(test)]
+        LEAVES.set(LEAVES.get() + 1);
+        value()
+    }
+
+    fn list(items: Vec<Value>) -> Value {
+        Value::List(items)
+    }
+
+    fn of_struct(fields: Struct) -> Value {
+        Value::Struct(Box::new(fields))
+    }
+}
+
+/// Nothing at all: only the verdict counts. A vector of nothings takes no memory either.
+struct Nothing;
+
+impl Build for Nothing {
+    type Value = ();
+    type Struct = ();
+
+    fn field((): &mut (), _: &'static str, (): ()) {}
+    fn unknown_tag((): &mut (), _: u32, _: &[u8]) {}
+    fn leaf(_: impl FnOnce() -> Value) {}
+    fn list(_: Vec<()>) {}
+    fn of_struct((): ()) {}
 }
 
 /// How the fields of one value are to be read. The schemas are finite and do not refer to themselves, which bounds
@@ -175,84 +254,120 @@ struct Layout {
     version: i16,
     encoding: Encoding,
     consumer_protocol: bool,
+    /// If not all fields are kept: the names of those that are.
+    names: Option<&'static [&'static str]>,
 }
 
 impl Layout {
-    fn decode_struct(&mut self, reader: &mut Reader<'_>, fields: &'static [Field]) -> Result<Struct, DecodeError> {
-        let (mut decoded, version) = (Struct::default(), self.version);
+    fn decode_struct<B: Build>(&mut self, reader: &mut Reader<'_>, fields: &'static [Field]) -> Result<B::Struct, DecodeError> {
+        let (mut decoded, version) = (B::Struct::default(), self.version);
         for field in fields.iter().filter(|f| f.tag.is_none() && f.is_in(version)) {
-            decoded.fields.push((field.name, self.decode_value(reader, &field.kind)?));
+            if self.keeps(field) {
+                B::field(&mut decoded, field.name, self.decode_value::<B>(reader, &field.kind)?);
+            } else {
+                self.decode_value::<Nothing>(reader, &field.kind)?;
+            }
         }
         if self.encoding == Encoding::Flexible {
-            self.decode_tags(reader, fields, &mut decoded)?;
+            self.decode_tags::<B>(reader, fields, &mut decoded)?;
         }
         Ok(decoded)
     }
 
-    fn decode_tags(&mut self, reader: &mut Reader<'_>, fields: &'static [Field], decoded: &mut Struct) -> Result<(), DecodeError> {
+    fn keeps(&self, field: &Field) -> bool {
+        self.names.is_none_or(|names| names.contains(&field.name))
+    }
+
+    fn decode_tags<B: Build>(
+        &mut self,
+        reader: &mut Reader<'_>,
+        fields: &'static [Field],
+        decoded: &mut B::Struct,
+    ) -> Result<(), DecodeError> {
         for _ in 0..reader.uvarint()? {
             let tag = reader.uvarint()?;
             let size = reader.uvarint()? as usize;
             let at = reader.position();
             let content = reader.take(size)?;
             let Some(field) = fields.iter().find(|f| f.tag == Some(tag) && f.is_in(self.version)) else {
-                decoded.unknown_tags.push((tag, content.into()));
+                if self.names.is_none() {
+                    B::unknown_tag(decoded, tag, content);
+                }
                 continue;
             };
             let mut inner = Reader::new(content);
-            let value = match field.kind {
-                Kind::NullableStruct(fields) => match inner.uvarint()? {
-                    0 => Value::Null,
-                    _ => Value::Struct(Box::new(self.decode_struct(&mut inner, fields)?)),
-                },
-                _ => self.decode_value(&mut inner, &field.kind)?,
-            };
+            if self.keeps(field) {
+                B::field(decoded, field.name, self.decode_tagged::<B>(&mut inner, &field.kind)?);
+            } else {
+                self.decode_tagged::<Nothing>(&mut inner, &field.kind)?;
+            }
             if inner.left() > 0 {
                 return Err(DecodeError::TagSize { at });
             }
-            decoded.fields.push((field.name, value));
         }
         Ok(())
     }
 
-    fn decode_value(&mut self, reader: &mut Reader<'_>, kind: &'static Kind) -> Result<Value, DecodeError> {
+    fn decode_tagged<B: Build>(&mut self, reader: &mut Reader<'_>, kind: &'static Kind) -> Result<B::Value, DecodeError> {
+        match kind {
+            Kind::NullableStruct(fields) => match reader.uvarint()? {
+                0 => Ok(B::leaf(|| Value::Null)),
+                _ => Ok(B::of_struct(self.decode_struct::<B>(reader, fields)?)),
+            },
+            _ => self.decode_value::<B>(reader, kind),
+        }
+    }
+
+    fn decode_value<B: Build>(&mut self, reader: &mut Reader<'_>, kind: &'static Kind) -> Result<B::Value, DecodeError> {
+        let int = |value: i64| B::leaf(|| Value::Int(value));
         Ok(match kind {
-            Kind::Int8 => Value::Int(reader.i8()?.into()),
-            Kind::Int16 => Value::Int(reader.i16()?.into()),
-            Kind::Uint16 => Value::Int(reader.u16()?.into()),
-            Kind::Int32 => Value::Int(reader.i32()?.into()),
-            Kind::Int64 => Value::Int(reader.i64()?),
-            Kind::Uuid => Value::Uuid(reader.array()?),
-            Kind::String => text(reader.string(self.encoding)?),
+            Kind::Int8 => int(reader.i8()?.into()),
+            Kind::Int16 => int(reader.i16()?.into()),
+            Kind::Uint16 => int(reader.u16()?.into()),
+            Kind::Int32 => int(reader.i32()?.into()),
+            Kind::Int64 => int(reader.i64()?),
+            Kind::Uuid => {
+                let id = reader.array()?;
+                B::leaf(|| Value::Uuid(id))
+            }
+            Kind::String => {
+                let string = reader.string(self.encoding)?;
+                B::leaf(|| text(string))
+            }
             Kind::ProtocolType => {
                 let name = reader.string(self.encoding)?;
                 self.consumer_protocol = name == Some(CONSUMER_PROTOCOL);
-                text(name)
+                B::leaf(|| text(name))
             }
-            Kind::Bytes => bytes(reader.bytes(self.encoding)?),
-            Kind::Embedded(schema) => self.decode_embedded(reader, schema)?,
+            Kind::Bytes => {
+                let content = reader.bytes(self.encoding)?;
+                B::leaf(|| bytes(content))
+            }
+            Kind::Embedded(schema) => {
+                let content = reader.bytes(self.encoding)?;
+                B::leaf(|| self.embedded(schema, content))
+            }
             Kind::Array(items) => match reader.count(self.encoding)? {
-                None => Value::Null,
-                Some(count) => Value::List((0..count).map(|_| self.decode_value(reader, items)).collect::<Result<_, _>>()?),
+                None => B::leaf(|| Value::Null),
+                Some(count) => B::list((0..count).map(|_| self.decode_value::<B>(reader, items)).collect::<Result<_, _>>()?),
             },
-            Kind::Struct(fields) => Value::Struct(Box::new(self.decode_struct(reader, fields)?)),
+            Kind::Struct(fields) => B::of_struct(self.decode_struct::<B>(reader, fields)?),
             Kind::NullableStruct(fields) => match reader.i8()? {
-                ..0 => Value::Null,
-                _ => Value::Struct(Box::new(self.decode_struct(reader, fields)?)),
+                ..0 => B::leaf(|| Value::Null),
+                _ => B::of_struct(self.decode_struct::<B>(reader, fields)?),
             },
         })
     }
 
     /// Bytes that do not hold `schema` after all stay bytes: a group's members may write there what they like.
-    fn decode_embedded(&self, reader: &mut Reader<'_>, schema: &'static Schema) -> Result<Value, DecodeError> {
-        let content = reader.bytes(self.encoding)?;
+    fn embedded(&self, schema: &'static Schema, content: Option<&[u8]>) -> Value {
         if self.consumer_protocol
             && let Some(content) = content
-            && let Ok(inner) = Versioned::decode(schema, content)
+            && let Ok(inner) = Versioned::decode_only(schema, content, self.names)
         {
-            return Ok(Value::Embedded(Box::new(inner)));
+            return Value::Embedded(Box::new(inner));
         }
-        Ok(bytes(content))
+        bytes(content)
     }
 }
 

@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use keeplog_fixtures::{Set, dump_lines, unpack};
@@ -6,6 +7,11 @@ use serde_json::Value as Json;
 
 use super::*;
 use crate::cache::GroupOffset;
+
+thread_local! {
+    /// How often the ids of two producers were compared.
+    pub(super) static COMPARED: Cell<u64> = const { Cell::new(0) };
+}
 
 const KEY: OffsetKey<'static> = OffsetKey { group: "g", topic: "t", partition: 0 };
 const TXN: Origin = Origin::Transaction { producer_id: 7 };
@@ -301,4 +307,43 @@ proptest! {
         prop_assert_eq!(replay.pending.len(), waiting.len());
         prop_assert_eq!(replay.open_transactions(), model.pending.len());
     }
+}
+
+#[test]
+fn any_number_of_open_transactions_on_one_place_takes_a_constant_time_each() {
+    const COUNT: i64 = 80_000;
+    let mut log = Log::default();
+    COMPARED.set(0);
+    for producer_id in 0..COUNT {
+        log.commit(Origin::Transaction { producer_id }, producer_id);
+    }
+    for producer_id in 0..COUNT {
+        log.marker(producer_id, Outcome::Commit);
+    }
+    assert_eq!(log.committed(), Some(COUNT as u64 - 1));
+    let compared = COMPARED.get();
+    assert!(compared < 16 * COUNT as u64, "{compared} comparisons");
+}
+
+#[test]
+fn what_tombstones_have_removed_is_not_remembered_by_its_transaction() {
+    let mut log = Log::default();
+    for offset in 0..1000 {
+        log.commit(TXN, offset).tombstone(TXN);
+    }
+    assert!(log.replay.open.values().all(|places| places.capacity() < 10), "{:?}", log.replay.open);
+    assert!(log.replay.is_in_transaction(7), "it has not ended");
+    assert_eq!(log.commit(TXN, 5).marker(7, Outcome::Commit).committed(), Some(5));
+}
+
+#[test]
+fn a_negative_offset_ends_what_older_records_wait_for_and_nothing_else() {
+    let other = Origin::Transaction { producer_id: 8 };
+    let mut log = Log::default();
+    log.commit(TXN, 5).commit(Origin::Plain, -1).commit(other, 6);
+    let mut waiting: Vec<_> = log.replay.waiting().map(|(_, id, at, committed)| (id, at, committed.map(|c| c.offset))).collect();
+    waiting.sort_unstable();
+    assert_eq!(waiting, [(7, 0, None), (8, 2, Some(6))], "as a snapshot has them");
+    assert_eq!(log.marker(8, Outcome::Commit).committed(), Some(6));
+    assert_eq!(log.marker(7, Outcome::Commit).committed(), Some(6), "a later commit has been taken over");
 }

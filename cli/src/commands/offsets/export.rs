@@ -1,6 +1,7 @@
 //! `keeplog offsets export`: committed offsets in a form that can be read back.
 
-use super::{Line, Loaded, find, load};
+use super::source::load_commits;
+use super::{Line, Loaded, find};
 use crate::args::{self, ExportFormat};
 use crate::door::Storage;
 use crate::failure::Failure;
@@ -9,7 +10,7 @@ use crate::{Status, csv};
 
 pub(super) fn run(args: &args::OffsetsExport, storage: &dyn Storage) -> Result<Status, Failure> {
     let target = find(storage, &args.dir)?;
-    let Loaded { mut folded, status, .. } = load(storage, &target, &|group| args.only.has_group(group))?;
+    let Loaded { mut folded, status, .. } = load_commits(storage, &target, &|group| args.only.has_group(group))?;
     folded.committed.retain(|committed| args.only.has_topic(&committed.topic));
     // Kafka's own tool leaves out the group where one was asked for.
     let is_of_one = args.only.groups.len() == 1;

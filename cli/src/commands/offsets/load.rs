@@ -1,6 +1,7 @@
 //! Folds a partition of `__consumer_offsets` into what is committed, without opening the log.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,6 +17,9 @@ use crate::failure::{self, Failure};
 use crate::output;
 use crate::progress::Progress;
 use crate::{Status, complain};
+
+/// A segment spans no more: its indexes have offsets of 31 bits.
+const SEGMENT_OFFSETS_MAX: u64 = 1 << 31;
 
 /// One committed offset.
 #[derive(Clone, Debug)]
@@ -71,22 +75,25 @@ pub(crate) struct Loader<'s> {
     replay: Replay,
     /// First offset that counts.
     start_offset: u64,
-    /// One past the last batch.
+    /// One past the last batch that counts.
     end_offset: u64,
     /// The first record that is none of this topic, and how many there are.
     foreign: Option<(String, u64)>,
 }
 
 impl<'s> Loader<'s> {
-    pub(crate) fn new(storage: &'s dyn Storage, start_offset: u64) -> Self {
-        Self { storage, decoder: Decoder::new(DECODED_BYTES_MAX), replay: Replay::new(), start_offset, end_offset: 0, foreign: None }
+    pub(crate) fn new(storage: &'s dyn Storage, start_offset: u64, replay: Replay) -> Self {
+        Self { storage, decoder: Decoder::new(DECODED_BYTES_MAX), replay, start_offset, end_offset: 0, foreign: None }
     }
 
     /// Reads all segments in `dir`. Damage is complained about; what could be read counts.
     pub(crate) fn partition(&mut self, dir: &Path, progress: &mut Progress<'_>) -> Result<Status, Failure> {
         let mut status = Status::Fine;
-        for segment in Inventory::list(self.storage, dir)?.segments {
-            status = status.max(self.segment(&dir.join(&segment.log), progress)?);
+        let segments = Inventory::list(self.storage, dir)?.segments;
+        for (at, segment) in segments.iter().enumerate() {
+            let next = segments.get(at + 1).map_or(u64::MAX, |next| next.base);
+            let offsets = segment.base..next.min(segment.base.saturating_add(SEGMENT_OFFSETS_MAX));
+            status = status.max(self.segment(&dir.join(&segment.log), offsets, progress)?);
         }
         let counts = self.replay.counts();
         if counts.records > 0 && counts.unknown_types == counts.records {
@@ -180,19 +187,26 @@ impl<'s> Loader<'s> {
         folded.pending.extend(pending.map(|key| (key.group.to_owned(), key.topic.to_owned(), key.partition)));
     }
 
-    fn segment(&mut self, path: &Path, progress: &mut Progress<'_>) -> Result<Status, Error> {
+    /// Reads a segment, which is to hold no other `offsets` than these.
+    fn segment(&mut self, path: &Path, offsets: Range<u64>, progress: &mut Progress<'_>) -> Result<Status, Error> {
         let file = self.storage.open(path, OpenMode::Read).map_err(|e| Error::io("open", path, e))?;
         let len = file.len().map_err(|e| Error::io("read the size of", path, e))?;
         let mut scanner = EntryScanner::new(&*file, 0, len, SCAN_BUFFER_BYTES);
-        let mut status = Status::Fine;
+        let (mut status, mut misplaced) = (Status::Fine, 0);
         while let Some(next) = scanner.next() {
             let damage = match next {
                 Ok(entry) => {
                     progress.add(u64::from(entry.header.size));
                     let (position, offset) = (entry.position, entry.header.base_offset);
-                    self.batch(&entry)
-                        .err()
-                        .map(|cause| Error::corrupt("read the batch in", path, position, cause.to_string()).offset_at(offset))
+                    match self.batch(&entry, &offsets) {
+                        Ok(()) => None,
+                        Err(flaw) => {
+                            // One wrong offset may put all that follow in the wrong place.
+                            misplaced += u64::from(flaw.is_of_place());
+                            (misplaced < 2 || !flaw.is_of_place())
+                                .then(|| Error::corrupt("read the batch in", path, position, flaw.to_string()).offset_at(offset))
+                        }
+                    }
                 }
                 Err(end) => {
                     progress.add(len - end.position);
@@ -204,16 +218,32 @@ impl<'s> Loader<'s> {
                 status = Status::Damage;
             }
         }
+        if misplaced > 1 {
+            let more = output::counted(misplaced - 1, "more batch is", "more batches are");
+            complain(&format!("{}: {more} out of order and missing from the answer; keeplog verify shows each", path.display()));
+        }
         Ok(status)
     }
 
-    fn batch(&mut self, entry: &Entry<'_>) -> Result<(), DecodeError> {
+    fn batch(&mut self, entry: &Entry<'_>, offsets: &Range<u64>) -> Result<(), Flaw> {
         let header = entry.header;
         header.verify_crc(entry.bytes)?;
-        self.end_offset = self.end_offset.max(header.next_offset());
+        // No checksum covers the offset, and what counts is told by the order.
+        if header.base_offset < offsets.start || header.last_offset >= offsets.end {
+            return Err(Flaw::Outside { last_offset: header.last_offset, offsets: offsets.clone() });
+        }
+        let after = self.end_offset;
+        if header.base_offset < after {
+            return Err(Flaw::GoesBack { offset: header.base_offset, after });
+        }
         let origin = if header.is_transactional() { Origin::Transaction { producer_id: header.producer_id } } else { Origin::Plain };
         for record in self.decoder.records(entry.bytes)? {
             let record = record?;
+            // In the old formats a batch tells its last offset only.
+            if record.offset < after {
+                return Err(Flaw::GoesBack { offset: record.offset, after });
+            }
+            self.end_offset = header.next_offset();
             if record.offset < self.start_offset {
                 continue;
             }
@@ -228,6 +258,40 @@ impl<'s> Loader<'s> {
                 self.foreign.get_or_insert_with(|| (text(), 0)).1 += 1;
             }
         }
+        self.end_offset = header.next_offset();
         Ok(())
+    }
+}
+
+/// Why a batch does not count, or not all of it.
+enum Flaw {
+    Decode(DecodeError),
+    GoesBack { offset: u64, after: u64 },
+    Outside { last_offset: u64, offsets: Range<u64> },
+}
+
+impl Flaw {
+    fn is_of_place(&self) -> bool {
+        !matches!(self, Self::Decode(_))
+    }
+}
+
+impl From<DecodeError> for Flaw {
+    fn from(cause: DecodeError) -> Self {
+        Self::Decode(cause)
+    }
+}
+
+impl std::fmt::Display for Flaw {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Decode(cause) => cause.fmt(f),
+            Self::GoesBack { offset, after } => {
+                write!(f, "offset {offset} was there before, the batch before it ends at {}: one of the two offsets is wrong", after - 1)
+            }
+            Self::Outside { last_offset, offsets } => {
+                write!(f, "it ends at offset {last_offset}, and its segment holds offsets {} to {} only", offsets.start, offsets.end - 1)
+            }
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::load::{Folded, Loader};
 use crate::door::check::{self, Checkpoints};
+use crate::door::replay::Replay;
 use crate::door::{CONSUMER_OFFSETS, Storage};
 use crate::failure::Failure;
 use crate::progress::Progress;
@@ -53,6 +54,15 @@ fn numbers(target: &Target) -> BTreeSet<u32> {
 
 /// Reads the partitions; of what they say, the groups that are `wanted`.
 pub(crate) fn load(storage: &dyn Storage, target: &Target, wanted: &dyn Fn(&str) -> bool) -> Result<Loaded, Failure> {
+    load_by(storage, target, wanted, Replay::new)
+}
+
+/// As [`load`], without the records of the groups themselves: who is in them does not matter, nor whether that can be read.
+pub(crate) fn load_commits(storage: &dyn Storage, target: &Target, wanted: &dyn Fn(&str) -> bool) -> Result<Loaded, Failure> {
+    load_by(storage, target, wanted, Replay::of_commits)
+}
+
+fn load_by(storage: &dyn Storage, target: &Target, wanted: &dyn Fn(&str) -> bool, replay: fn() -> Replay) -> Result<Loaded, Failure> {
     let checkpoints = match &target.data_dir {
         Some(dir) => check::data_dir(storage, dir)?.0,
         None => Checkpoints::default(),
@@ -61,7 +71,7 @@ pub(crate) fn load(storage: &dyn Storage, target: &Target, wanted: &dyn Fn(&str)
     let (mut folded, mut records, mut of_groups) = (Folded::default(), 0, Status::Fine);
     let status = target.each(|partition| {
         let start = checkpoints.of(&partition.name).log_start.unwrap_or(0);
-        let mut loader = Loader::new(storage, start);
+        let mut loader = Loader::new(storage, start, replay());
         let status = loader.partition(&partition.path, &mut progress)?;
         records += loader.records();
         of_groups = of_groups.max(loader.warn_of_groups(&partition.path));
