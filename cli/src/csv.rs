@@ -8,32 +8,59 @@ pub(crate) struct Row {
     pub(crate) fields: Vec<String>,
 }
 
-/// All records of `text`; lines with nothing in them are none. An error is about the quotes, and says where.
-pub(crate) fn parse(text: &str) -> Result<Vec<Row>, String> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut rows = Vec::new();
-    let mut line = 1;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let started = line;
+/// Columns of a record, at most: what has more is not read on.
+const FIELDS_MAX: usize = 64;
+
+/// The records of a text, one after the other.
+pub(crate) struct Rows<'t> {
+    rest: &'t str,
+    line: usize,
+}
+
+/// The records of `text`; lines with nothing in them are none. An error is about quotes or far too many columns, says where,
+/// and is the last.
+pub(crate) fn rows(text: &str) -> Rows<'_> {
+    Rows { rest: text.strip_prefix('\u{feff}').unwrap_or(text), line: 1 }
+}
+
+impl Rows<'_> {
+    fn row(&mut self) -> Result<Row, String> {
+        let started = self.line;
         let mut fields = Vec::new();
         loop {
-            let (field, after) = take_field(rest).map_err(|what| format!("line {started}: {what}"))?;
-            line += field.matches('\n').count();
+            if fields.len() == FIELDS_MAX {
+                return Err(format!("line {started}: it has more than {FIELDS_MAX} columns"));
+            }
+            let (field, after) = take_field(self.rest).map_err(|what| format!("line {started}: {what}"))?;
+            self.line += field.matches('\n').count();
             fields.push(field);
             if let Some(after) = after.strip_prefix(',') {
-                rest = after;
+                self.rest = after;
                 continue;
             }
-            rest = after.strip_prefix("\r\n").or_else(|| after.strip_prefix('\n')).unwrap_or(after);
-            line += 1;
-            break;
-        }
-        if fields != [""] {
-            rows.push(Row { line: started, fields });
+            self.rest = after.strip_prefix("\r\n").or_else(|| after.strip_prefix('\n')).unwrap_or(after);
+            self.line += 1;
+            return Ok(Row { line: started, fields });
         }
     }
-    Ok(rows)
+}
+
+impl Iterator for Rows<'_> {
+    type Item = Result<Row, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.rest.is_empty() {
+            match self.row() {
+                Ok(row) if row.fields == [""] => {}
+                Ok(row) => return Some(Ok(row)),
+                Err(what) => {
+                    self.rest = "";
+                    return Some(Err(what));
+                }
+            }
+        }
+        None
+    }
 }
 
 /// A field, and what comes after it: a comma, the end of a line, or nothing.
@@ -65,7 +92,8 @@ pub(crate) fn push_row(out: &mut String, fields: &[&str]) {
         if i > 0 {
             out.push(',');
         }
-        if field.contains([',', '"', '\n', '\r']) || (fields.len() == 1 && field.is_empty()) {
+        // A mark of the byte order at the start of a file is none of its text.
+        if field.contains([',', '"', '\n', '\r']) || field.starts_with('\u{feff}') || (fields.len() == 1 && field.is_empty()) {
             out.push('"');
             out.push_str(&field.replace('"', "\"\""));
             out.push('"');
@@ -80,19 +108,42 @@ pub(crate) fn push_row(out: &mut String, fields: &[&str]) {
 mod tests {
     use super::*;
 
+    fn parse(text: &str) -> Result<Vec<Row>, String> {
+        rows(text).collect()
+    }
+
     fn fields(text: &str) -> Vec<Vec<String>> {
         parse(text).unwrap().into_iter().map(|row| row.fields).collect()
     }
 
     #[test]
     fn what_is_written_is_read_back() {
-        let rows: [&[&str]; 5] = [&["g", "t", "0", "42"], &["a,b", "say \"x\"", "", " "], &["two\nlines", "\r\n", "größe"], &[""], &["\""]];
+        let rows: [&[&str]; 6] = [
+            &["g", "t", "0", "42"],
+            &["\u{feff}g", "\u{feff}"],
+            &["a,b", "say \"x\"", "", " "],
+            &["two\nlines", "\r\n", "größe"],
+            &[""],
+            &["\""],
+        ];
         let mut text = String::new();
         rows.iter().for_each(|row| push_row(&mut text, row));
-        assert!(text.starts_with("g,t,0,42\n\"a,b\",\"say \"\"x\"\"\",, \n"), "{text}");
+        assert!(text.starts_with("g,t,0,42\n\"\u{feff}g\",\"\u{feff}\"\n\"a,b\",\"say \"\"x\"\"\",, \n"), "{text}");
         let read = fields(&text);
         // A record of one empty field is a line with nothing in it to other readers, and so to this one.
         assert_eq!(read, rows.iter().filter(|row| **row != [""]).map(|row| row.to_vec()).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_name_that_begins_like_a_mark_of_the_byte_order_survives() {
+        let mut text = String::new();
+        push_row(&mut text, &["\u{feff}g", "t"]);
+        assert_eq!(fields(&text), [["\u{feff}g", "t"]]);
+    }
+
+    #[test]
+    fn what_has_far_too_many_columns_is_not_read_on() {
+        assert_eq!(parse(&format!("a\n{}", ",".repeat(1 << 20))).unwrap_err(), "line 2: it has more than 64 columns");
     }
 
     #[test]

@@ -10,6 +10,8 @@ use crate::failure::Failure;
 
 const WIDTH_DEFAULT: usize = 80;
 const WIDTH_MIN: usize = 40;
+/// Characters of a name that are shown.
+const SHOWN_MAX: usize = 249;
 
 /// Standard output, buffered. All that a command prints goes through here, so that a reader who leaves early is no
 /// reason to crash.
@@ -282,6 +284,12 @@ pub(crate) fn clipped(text: &str, max: usize) -> String {
     let mut out = name(&chars.by_ref().take(max).collect::<String>());
     note_rest(&mut out, chars.as_str().len());
     out
+}
+
+/// A name for a table or a message: as long as a topic's may be, since one that was planted can have 32 KB, and would make
+/// every row of a table as wide.
+pub(crate) fn shown(text: &str) -> String {
+    clipped(text, SHOWN_MAX)
 }
 
 /// Appends lower-case hex.

@@ -34,7 +34,12 @@ impl OwnedTarget {
     /// is not named like a partition, only this one is taken.
     pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path) -> Result<Self, Failure> {
         let target = Target::find(&*storage, path)?;
-        let above = target.partitions[0].path.parent().map(Path::to_path_buf);
+        Self::of(storage, path, target)
+    }
+
+    /// As [`OwnedTarget::open`], of the partitions that were found at `path`.
+    pub(crate) fn of(storage: Arc<dyn Storage>, path: &Path, target: Target) -> Result<Self, Failure> {
+        let above = target.partitions.first().and_then(|partition| partition.path.parent()).map(Path::to_path_buf);
         let dir = if target.whole_dir { target.data_dir.clone() } else { above };
         let dir = dir.ok_or_else(|| Failure::new(format!("could not open {}: there is no directory above it", path.display())))?;
         let named = target.whole_dir || live_name(&target.partitions[0].name)?.is_some();
@@ -48,11 +53,6 @@ impl OwnedTarget {
             complain(&format!("{}: {}", output::name(&warning.path.display().to_string()), warning.detail));
         }
         Ok(Self { data_dir, target, storage })
-    }
-
-    /// Leaves only the live partitions of `topic`, as [`Target::retain_topic`] does.
-    pub(crate) fn retain_topic(&mut self, topic: &str, path: &Path) -> Result<(), Failure> {
-        self.target.retain_topic(topic, path)
     }
 
     /// Whether a data directory was named, and not one of its partitions.

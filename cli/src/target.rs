@@ -1,5 +1,6 @@
 //! What a DIR argument stands for: one partition directory, or a data directory that holds several.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::door::names::{DirectoryName, DirectoryState, FileKind, FileName, LEADER_EPOCHS, PARTITION_METADATA};
@@ -45,6 +46,10 @@ pub(crate) struct Target {
     pub(crate) partitions: Vec<Partition>,
     /// Names in the data directory that look like partitions and can't be followed.
     pub(crate) links: Vec<String>,
+    /// Directories there that are named like partitions and have nothing of one in them.
+    pub(crate) empty: Vec<Partition>,
+    /// Files that are named so.
+    pub(crate) files: Vec<String>,
 }
 
 impl Target {
@@ -77,15 +82,25 @@ impl Target {
         let path = storage.canonicalize(path).map_err(|e| Error::io("find", path, e))?;
         let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
         let data_dir = path.parent().filter(|parent| is_data_dir(storage, parent)).map(Path::to_path_buf);
-        Ok(Self { data_dir, whole_dir: false, partitions: vec![Partition { name, path }], links: Vec::new() })
+        Ok(Self {
+            data_dir,
+            whole_dir: false,
+            partitions: vec![Partition { name, path }],
+            links: Vec::new(),
+            empty: Vec::new(),
+            files: Vec::new(),
+        })
     }
 
-    fn data_dir(storage: &dyn Storage, path: &Path, entries: &[Entry]) -> Result<Self, Failure> {
-        let mut found = Self { data_dir: Some(path.to_path_buf()), whole_dir: true, partitions: Vec::new(), links: Vec::new() };
+    /// What is in a data directory, and names of some directories in it that are logs under other names.
+    fn scan(storage: &dyn Storage, path: &Path, entries: &[Entry]) -> (Self, Vec<String>) {
+        let data_dir = Some(path.to_path_buf());
+        let mut found = Self { data_dir, whole_dir: true, partitions: Vec::new(), links: Vec::new(), empty: Vec::new(), files: Vec::new() };
         let mut other_logs = Vec::new();
         for entry in entries.iter().filter(|entry| !NO_PARTITIONS.contains(&entry.name.as_str())) {
             let inside = path.join(&entry.name);
             match entry.kind {
+                EntryKind::File if DirectoryName::parse(&entry.name).is_some() => found.files.push(entry.name.clone()),
                 EntryKind::File => {}
                 EntryKind::Other if DirectoryName::parse(&entry.name).is_some() => found.links.push(entry.name.clone()),
                 EntryKind::Other => {}
@@ -93,12 +108,32 @@ impl Target {
                     found.partitions.push(Partition { name: entry.name.clone(), path: inside });
                 }
                 EntryKind::Directory => {
+                    if DirectoryName::parse(&entry.name).is_some() {
+                        found.empty.push(Partition { name: entry.name.clone(), path: inside.clone() });
+                    }
                     if other_logs.len() < SUGGESTED_MAX && storage.list(&inside).is_ok_and(|inner| is_partition(&inner)) {
                         other_logs.push(entry.name.clone());
                     }
                 }
             }
         }
+        (found, other_logs)
+    }
+
+    /// As [`Target::find`], of a data directory that may have no partition in use yet.
+    pub(crate) fn find_to_fill(storage: &dyn Storage, path: &Path) -> Result<Self, Failure> {
+        let entries = storage.list(path).map_err(|e| Error::io("list", path, e))?;
+        Ok(Self::scan(storage, path, &entries).0)
+    }
+
+    /// Takes empty directories for partitions, which they are to a broker.
+    pub(crate) fn take_empty(&mut self) {
+        self.partitions.append(&mut self.empty);
+        self.partitions.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    }
+
+    fn data_dir(storage: &dyn Storage, path: &Path, entries: &[Entry]) -> Result<Self, Failure> {
+        let (found, other_logs) = Self::scan(storage, path, entries);
         if !found.partitions.is_empty() {
             return Ok(found);
         }
@@ -111,6 +146,10 @@ impl Target {
                 output::name(link)
             ))
             .advise("give the directory that the link points to")
+        } else if let (Some(empty), true) = (found.empty.first(), other_logs.is_empty()) {
+            let what =
+                format!("could not open {shown}: its directories that are named like partitions are empty ({})", output::name(&empty.name));
+            Failure::new(what).advise("check the path")
         } else if other_logs.is_empty() {
             Failure::new(format!("could not open {shown}: it is not a log: it holds no .log file and no directory named like a partition"))
                 .advise("give a partition directory (it holds .log files) or the data directory around it")
@@ -121,10 +160,18 @@ impl Target {
         })
     }
 
+    /// The numbers of the partitions of `topic` that are there by name, whatever lies under the name.
+    pub(crate) fn numbers_of(&self, topic: &str) -> BTreeSet<u32> {
+        let directories = self.partitions.iter().chain(&self.empty).map(|partition| &partition.name);
+        directories.chain(&self.links).chain(&self.files).filter_map(|name| number_in(name, topic)).collect()
+    }
+
     /// Leaves only the live partitions of `topic`; a failure if there is none. `path` is what the user gave.
     pub(crate) fn retain_topic(&mut self, topic: &str, path: &Path) -> Result<(), Failure> {
         self.partitions.retain(|partition| partition.number_in(topic).is_some());
         self.links.retain(|link| number_in(link, topic).is_some());
+        self.empty.retain(|partition| partition.number_in(topic).is_some());
+        self.files.retain(|name| number_in(name, topic).is_some());
         if self.partitions.is_empty() {
             return Err(Failure::new(format!("could not find a partition of {topic} in {}", path.display()))
                 .advise(format!("give the data directory that holds {topic}-0 and so on, or one of these directories")));
@@ -197,7 +244,7 @@ fn is_of_partition(entry: &Entry) -> bool {
 }
 
 /// Whether `dir` is a data directory beyond doubt: it has one of the files that only those have.
-fn is_data_dir(storage: &dyn Storage, dir: &Path) -> bool {
+pub(crate) fn is_data_dir(storage: &dyn Storage, dir: &Path) -> bool {
     const MARKS: [&str; 4] =
         ["recovery-point-offset-checkpoint", "cleaner-offset-checkpoint", "log-start-offset-checkpoint", "meta.properties"];
     storage.list(dir).is_ok_and(|entries| entries.iter().any(|entry| MARKS.contains(&entry.name.as_str())))

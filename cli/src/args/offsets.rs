@@ -123,6 +123,9 @@ pub(crate) struct Write {
     /// Partitions that __consumer_offsets has in all, if not all of them are in DIR: tells which one a group is in.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pub(crate) offsets_topic_num_partitions: Option<u32>,
+    /// Take the members that the record of a group has for gone: no broker runs any more that they could be in.
+    #[arg(long)]
+    pub(crate) members_are_gone: bool,
     /// Print JSON, one object per offset and line.
     #[arg(long)]
     pub(crate) json: bool,
@@ -252,8 +255,10 @@ Examples:
   keeplog offsets import DIR all.jsonl
   keeplog offsets export OLD | keeplog offsets import NEW -
   keeplog offsets import --group billing DIR billing.csv
+  mkdir NEW && keeplog offsets import --offsets-topic-num-partitions 50 NEW all.csv
 
-Nothing is changed unless every line can be taken. Writes, and takes the lock of the data directory: stop the broker first.")]
+In a directory without partitions of __consumer_offsets they are made, if their number is told. What is committed counts as \
+committed now: times of an export are not taken. Nothing is changed unless every line can be taken. Writes, and takes the lock of the data directory: stop the broker first.")]
 pub(crate) struct OffsetsImport {
     /// The data directory that holds __consumer_offsets.
     #[arg(value_name = "DIR")]
@@ -264,7 +269,7 @@ pub(crate) struct OffsetsImport {
     /// The group of a file without a column for it.
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<String>,
-    /// Form of the file [default: JSON if it begins with a brace].
+    /// Form of the file [default: JSON if it begins with a brace and a quote].
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<ExportFormat>,
     #[command(flatten)]

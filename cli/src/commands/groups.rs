@@ -99,7 +99,8 @@ struct Line<'a> {
 
 fn list(args: &args::GroupsList, storage: &dyn Storage) -> Result<Status, Failure> {
     let target = find(storage, &args.dir)?;
-    let Loaded { folded, status, .. } = load(storage, &target, &|name| args.filter.has_name(name))?;
+    let Loaded { folded, places, status, .. } = load(storage, &target, &|name| args.filter.has_name(name))?;
+    places.warn(&target);
     let groups = gather(folded, &args.filter);
     if groups.is_empty() {
         let which = if args.filter.is_all() { "" } else { " that is asked for" };
@@ -119,9 +120,9 @@ fn list(args: &args::GroupsList, storage: &dyn Storage) -> Result<Status, Failur
         }
     } else if !groups.is_empty() {
         let rows = groups.iter().map(|Group { name, described: group, offsets }| {
-            let protocol = if group.protocol_type.is_empty() { "-".to_owned() } else { output::name(&group.protocol_type) };
+            let protocol = if group.protocol_type.is_empty() { "-".to_owned() } else { output::shown(&group.protocol_type) };
             let (members, offsets) = (group.members.len().to_string(), offsets.len().to_string());
-            vec![output::name(name), group.kind.to_string(), group.state.to_string(), protocol, members, offsets]
+            vec![output::shown(name), group.kind.to_string(), group.state.to_string(), protocol, members, offsets]
         });
         out.text(&output::table(&["group", "type", "state", "protocol", ">members", ">offsets"], rows))?;
     }

@@ -4,7 +4,9 @@ mod apply;
 mod change;
 mod export;
 mod file;
+mod fill;
 mod load;
+mod places;
 mod plan;
 mod source;
 
@@ -16,9 +18,10 @@ pub(super) use self::change::delete_groups;
 pub(super) use self::load::{Committed, Folded};
 pub(super) use self::source::{Loaded, find, load};
 use crate::args::{self, Offsets};
-use crate::door::{CONSUMER_OFFSETS, Escaped, Storage, partition_for};
+use crate::door::{CONSUMER_OFFSETS, Escaped, Storage, offsets_record, partition_for};
 use crate::failure::Failure;
 use crate::output::{self, Out};
+use crate::target::Target;
 use crate::{Status, complain};
 
 const HEADER: &str = "group\ttopic\tpartition\toffset\tleader_epoch\tmetadata";
@@ -36,7 +39,9 @@ pub(crate) fn run(command: Offsets, storage: &Arc<dyn Storage>) -> Result<Status
 
 fn list(args: &args::OffsetsList, storage: &dyn Storage) -> Result<Status, Failure> {
     let target = find(storage, &args.dir)?;
-    let Loaded { mut folded, records, status, .. } = source::load_commits(storage, &target, &|group| args.only.has_group(group))?;
+    let Loaded { mut folded, places, records, status, .. } = source::load_commits(storage, &target, &|group| args.only.has_group(group))?;
+    places.warn(&target);
+    args.only.warn_of_nothing(&folded.committed);
     folded.committed.retain(|committed| args.only.has_topic(&committed.topic));
     if folded.committed.is_empty() {
         let dir = output::name(&args.dir.display().to_string());
@@ -52,16 +57,12 @@ fn list(args: &args::OffsetsList, storage: &dyn Storage) -> Result<Status, Failu
 }
 
 fn get(args: &args::OffsetsGet, storage: &dyn Storage) -> Result<Status, Failure> {
-    let mut target = find(storage, &args.dir)?;
-    // All of a group is in one partition. If all partitions are there, their number tells which.
-    if let Some(count) = source::partition_count(&target) {
-        let wanted = partition_for(&args.group, count);
-        target.partitions.retain(|partition| partition.number_in(CONSUMER_OFFSETS) == Some(wanted));
-    }
-    let Loaded { folded, status, .. } = source::load_commits(storage, &target, &|group| group == args.group)?;
+    let target = find(storage, &args.dir)?;
+    let Loaded { folded, places, status, .. } = load_one(storage, &target, &args.group)?;
+    places.warn(&target);
     let form = Form::of(args.tsv, args.json);
     if folded.committed.is_empty() && form == Form::Table {
-        let group = output::name(&args.group);
+        let group = output::shown(&args.group);
         let text = if target.whole_dir {
             format!("group {group} has committed nothing")
         } else {
@@ -72,6 +73,22 @@ fn get(args: &args::OffsetsGet, storage: &dyn Storage) -> Result<Status, Failure
     }
     print(&folded.committed, form)?;
     Ok(status)
+}
+
+/// All of a group is in one partition. If all partitions are there, their number tells which; unless the groups in it say
+/// otherwise.
+fn load_one(storage: &dyn Storage, target: &Target, group: &str) -> Result<Loaded, Failure> {
+    let is_wanted = |name: &str| name == group;
+    if let Some(count) = places::count_of(target) {
+        let wanted = partition_for(group, count);
+        let mut narrow = target.clone();
+        narrow.partitions.retain(|partition| partition.number_in(CONSUMER_OFFSETS) == Some(wanted));
+        let loaded = source::load_commits(storage, &narrow, &is_wanted)?;
+        if !loaded.places.of_group(group).is_empty() && loaded.places.contradiction(count).is_none() {
+            return Ok(loaded);
+        }
+    }
+    source::load_commits(storage, target, &is_wanted)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,6 +119,7 @@ struct Line<'a> {
     metadata: &'a str,
     commit_timestamp: i64,
     expire_timestamp: Option<i64>,
+    topic_id: Option<offsets_record::Value>,
 }
 
 impl<'a> Line<'a> {
@@ -115,6 +133,7 @@ impl<'a> Line<'a> {
             metadata: &c.metadata,
             commit_timestamp: c.commit_timestamp_ms,
             expire_timestamp: c.expire_timestamp_ms,
+            topic_id: c.topic_id.map(offsets_record::Value::Uuid),
         }
     }
 }
@@ -140,8 +159,8 @@ fn print(committed: &[Committed], form: Form) -> Result<(), Failure> {
                 let metadata = output::clipped(&c.metadata, 60);
                 let when = output::time_to_seconds(c.commit_timestamp_ms);
                 vec![
-                    output::name(&c.group),
-                    output::name(&c.topic),
+                    output::shown(&c.group),
+                    output::shown(&c.topic),
                     c.partition.to_string(),
                     c.offset.to_string(),
                     epoch(c),

@@ -154,7 +154,7 @@ fn what_cannot_be_set_is_refused_as_a_whole() {
         (&["--group", "g", "--topic", "nothing", "--to-offset", "1"], "it has committed nothing there"),
         (&["--group", "g", "--topic", "orders:0,1", "--shift-by", "1"], "orders partition 1 of group g has nothing committed to shift"),
         (&["--group", "g", "--to-offset", "1"], "nothing says of which topics"),
-        (&["--group", "g", "--topic", "orders", "--to-offset", "1", "--offsets-topic-num-partitions", "7"], "which is not in"),
+        (&["--group", "g", "--topic", "orders", "--to-offset", "1", "--offsets-topic-num-partitions", "7"], "in the wrong one"),
     ] {
         offsets(&[&["set"], words].concat(), scratch.path()).assert_refused(&["could not", said, "what to do"]);
         assert_eq!(committed(scratch.path()), before, "{words:?}");

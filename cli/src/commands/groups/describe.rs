@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::super::offsets::{Committed, Loaded, find, load};
 use super::{Group, gather};
+use crate::Status;
 use crate::args;
 use crate::door::check::{self, Inventory};
 use crate::door::groups::{AssignedPartitions, GroupKind, GroupState, MemberDescription, Subscription};
@@ -14,16 +15,15 @@ use crate::ends::{Ends, LogEnds};
 use crate::failure::Failure;
 use crate::output::{self, Out};
 use crate::target::Target;
-use crate::{Status, complain};
 
 pub(super) fn run(args: &args::GroupsDescribe, storage: &dyn Storage) -> Result<Status, Failure> {
     let target = find(storage, &args.dir)?;
     let wanted = |name: &str| args.filter.has_name(name) && (args.groups.is_empty() || args.groups.iter().any(|group| group == name));
-    let Loaded { folded, status, checkpoints, .. } = load(storage, &target, &wanted)?;
+    let Loaded { folded, places, status, checkpoints, .. } = load(storage, &target, &wanted)?;
+    places.warn(&target);
     let mut groups = gather(folded, &args.filter);
-    for asked in args.groups.iter().filter(|asked| !groups.iter().any(|group| group.name == **asked)) {
-        complain(&format!("there is no group {} that is asked for", output::name(asked)));
-    }
+    let absent: Vec<&str> =
+        args.groups.iter().map(String::as_str).filter(|asked| !groups.iter().any(|group| group.name == *asked)).collect();
     name_topics(storage, &target, &mut groups)?;
     let mut ends = Ends::new(storage, target.data_dir.as_deref(), &checkpoints);
     let mut out = Out::new();
@@ -37,7 +37,12 @@ pub(super) fn run(args: &args::GroupsDescribe, storage: &dyn Storage) -> Result<
         }
     }
     out.flush()?;
-    Ok(status)
+    if absent.is_empty() {
+        return Ok(status);
+    }
+    let absent: Vec<String> = absent.into_iter().map(output::shown).collect();
+    Err(Failure::new(format!("could not describe {}: there is no such group that is asked for", absent.join(", ")))
+        .advise("keeplog groups list shows all"))
 }
 
 /// A partition that a group has committed, or that was given to a member.
@@ -197,9 +202,9 @@ fn text(group: &Group, rows: &[Row<'_>]) -> String {
     let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
     if !rows.is_empty() {
         let cells = rows.iter().map(|row| {
-            let owner = |of: fn(&MemberDescription) -> &str| row.owner.map_or_else(|| "-".to_owned(), |owner| output::name(of(owner)));
+            let owner = |of: fn(&MemberDescription) -> &str| row.owner.map_or_else(|| "-".to_owned(), |owner| output::shown(of(owner)));
             vec![
-                output::name(row.topic),
+                output::shown(row.topic),
                 row.partition.to_string(),
                 number(row.committed.map(|committed| committed.offset)),
                 number(row.log.map(|log| log.end)),
@@ -227,12 +232,12 @@ fn text(group: &Group, rows: &[Row<'_>]) -> String {
 /// `billing: Classic, Stable, consumer (range), generation 7 since 2026-11-30 12:00:00 UTC, 2 members, 3 offsets`.
 fn headline(group: &Group) -> String {
     let Group { name, described, offsets } = group;
-    let mut text = format!("{}: {}, {}", output::name(name), described.kind, described.state);
+    let mut text = format!("{}: {}, {}", output::shown(name), described.kind, described.state);
     if !described.protocol_type.is_empty() {
-        text.push_str(&format!(", {}", output::name(&described.protocol_type)));
+        text.push_str(&format!(", {}", output::shown(&described.protocol_type)));
     }
     if let Some(protocol) = &described.protocol {
-        text.push_str(&format!(" ({})", output::name(protocol)));
+        text.push_str(&format!(" ({})", output::shown(protocol)));
     }
     if let Some(epoch) = described.epoch {
         let what = if described.kind == GroupKind::Classic { "generation" } else { "epoch" };
@@ -249,18 +254,18 @@ fn headline(group: &Group) -> String {
 fn members(group: &Group) -> impl Iterator<Item = Vec<String>> {
     group.described.members.iter().map(|member| {
         let reads =
-            topics(&member.subscription).map_or_else(|| "?".to_owned(), |topics| listed(topics.iter().map(|topic| output::name(topic))));
+            topics(&member.subscription).map_or_else(|| "?".to_owned(), |topics| listed(topics.iter().map(|topic| output::shown(topic))));
         let has = member.assignment.as_ref().map_or_else(
             || "?".to_owned(),
             |assigned| {
                 listed(assigned.iter().map(|AssignedPartitions { topic, partitions }| {
                     let numbers: Vec<String> = partitions.iter().map(i32::to_string).collect();
-                    format!("{}({})", output::name(topic), numbers.join(","))
+                    format!("{}({})", output::shown(topic), numbers.join(","))
                 }))
             },
         );
         let instance = member.instance_id.as_deref().map_or_else(|| "-".to_owned(), output::name);
-        vec![output::name(&member.member_id), instance, output::name(&member.client_host), output::name(&member.client_id), reads, has]
+        vec![output::shown(&member.member_id), instance, output::shown(&member.client_host), output::shown(&member.client_id), reads, has]
     })
 }
 

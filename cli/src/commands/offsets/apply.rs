@@ -1,6 +1,6 @@
 //! Writing changes into the logs of `__consumer_offsets`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::door::{Durability, Log, LogOptions, Storage, TopicPartition};
 use crate::failure::Failure;
 use crate::opened::open_sound;
 use crate::output;
-use crate::owned::OwnedTarget;
+use crate::owned::{OwnedPartition, OwnedTarget};
 
 /// More than what any batch header and the framing of one record take.
 const BATCH_OVERHEAD_BYTES: usize = 128;
@@ -25,12 +25,16 @@ pub(super) type Work = BTreeMap<TopicPartition, BTreeMap<String, Vec<Record>>>;
 impl Change {
     /// The records that make it so.
     pub(super) fn records(&self, folded: &Folded, now_ms: i64) -> Result<Vec<Record>, Failure> {
-        let Self { group, topic, partition, new, .. } = self;
+        let Self { group, topic, partition, old, new } = self;
         let refuse = |what: &str| {
-            let place = format!("{} partition {partition} of group {}", output::name(topic), output::name(group));
+            let place = format!("{} partition {partition} of group {}", output::shown(topic), output::shown(group));
             Err(Failure::new(format!("could not write the offset of {place}: {what}")).advise("nothing was changed"))
         };
-        TopicPartition::new(topic, u32::try_from(*partition).unwrap_or(u32::MAX))?;
+        // What is there already may have any name.
+        let is_name = || u32::try_from(*partition).is_ok_and(|number| TopicPartition::new(topic, number).is_ok());
+        if new.is_some() && old.is_none() && !is_name() {
+            return refuse("this is not the name of a partition");
+        }
         let place = OffsetKey { group, topic, partition: *partition };
         let (mut key, mut value) = (Vec::new(), Vec::new());
         if !place.encode(&mut key) {
@@ -53,18 +57,57 @@ impl Change {
     }
 }
 
-/// Writes all of it to the logs in `dir`, which `owned` holds: those of a group in one batch, as far as they fit, and
-/// synced.
-pub(super) fn write(storage: &Arc<dyn Storage>, dir: &Path, owned: &OwnedTarget, work: &Work) -> Result<Status, Failure> {
-    owned.each(|partition| {
+/// What came of the writing.
+pub(super) struct Outcome {
+    /// Groups of which everything is written, and synced.
+    pub(super) done: BTreeSet<String>,
+    /// What could not be written was complained about.
+    pub(super) result: Result<Status, Failure>,
+}
+
+/// Writes all of it to the logs in `dir`, which `owned` holds: those of a group in one batch, as far as they fit. Nothing is
+/// written unless every log is one to write to.
+pub(super) fn write(storage: &Arc<dyn Storage>, dir: &Path, owned: &OwnedTarget, work: &Work) -> Outcome {
+    let mut done = BTreeSet::new();
+    let open = |partition: &OwnedPartition| open_sound(storage, dir, owned, partition, &LogOptions::new());
+    let is_meant = |partition: &OwnedPartition| work.contains_key(&partition.topic_partition);
+    let checked = owned.each(|partition| {
+        if is_meant(partition) {
+            open(partition)?.close()?;
+        }
+        Ok(Status::Fine)
+    });
+    if !matches!(checked, Ok(Status::Fine)) {
+        return Outcome { done, result: checked };
+    }
+    let result = owned.each(|partition| {
         let Some(groups) = work.get(&partition.topic_partition) else { return Ok(Status::Fine) };
-        let log = open_sound(storage, dir, owned, partition, &LogOptions::new())?;
-        let written = groups.values().try_for_each(|records| append(&log, records));
+        let log = open(partition)?;
+        let (written, result) = append_all(&log, groups);
         let closed = log.close();
-        written?;
+        done.extend(written);
+        result?;
         closed?;
         Ok(Status::Fine)
-    })
+    });
+    Outcome { done, result }
+}
+
+/// Which groups are written, with one sync for all of them; and what stood against the others.
+fn append_all(log: &Log, groups: &BTreeMap<String, Vec<Record>>) -> (Vec<String>, Result<(), Failure>) {
+    let mut appended = Vec::with_capacity(groups.len());
+    let mut result = Ok(());
+    for (group, records) in groups {
+        result = append(log, records);
+        if result.is_err() {
+            break;
+        }
+        appended.push(group.clone());
+    }
+    match log.sync() {
+        Ok(()) => (appended, result),
+        Err(error) => (Vec::new(), result.and(Err(error.into()))),
+    }
 }
 
 fn append(log: &Log, records: &[Record]) -> Result<(), Failure> {
@@ -82,7 +125,7 @@ fn append(log: &Log, records: &[Record]) -> Result<(), Failure> {
         bytes += size(record);
     }
     if from < records.len() {
-        log.append(&records[from..], Durability::Synced)?;
+        log.append(&records[from..], Durability::Buffered)?;
     }
     Ok(())
 }

@@ -3,20 +3,23 @@
 //! Everything is planned and checked before anything is written, under the lock of the data directory. A dry run goes the
 //! same way over a storage whose changes stay in memory.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::apply::{self, Work};
+use super::apply::{self, Outcome, Work};
 use super::file;
+use super::fill::{self, Purpose};
+use super::places;
 use super::plan::{Change, Planner, logs_of};
 use super::source::{self, Loaded};
 use crate::args::{self, Write};
 use crate::door::offsets_record::OffsetKey;
 use crate::door::record::Record;
+use crate::door::storage::EntryKind;
 use crate::door::{CONSUMER_OFFSETS, Storage, TopicPartition, partition_for};
 use crate::ends::Ends;
 use crate::failure::Failure;
@@ -57,13 +60,20 @@ pub(super) fn delete(args: &args::OffsetsDelete, storage: &Arc<dyn Storage>) -> 
 }
 
 pub(super) fn import(args: &args::OffsetsImport, storage: &Arc<dyn Storage>) -> Result<Status, Failure> {
+    let kind = |path: &Path| storage.metadata(path).ok().map(|meta| meta.kind);
+    if (kind(&args.dir), kind(&args.file)) == (Some(EntryKind::File), Some(EntryKind::Directory)) {
+        let (dir, file) = (args.dir.display(), args.file.display());
+        return Err(Failure::new(format!("could not take offsets from {file}: it is a directory, and {dir} a file"))
+            .advise(format!("give the directory first: keeplog offsets import {file} {dir}")));
+    }
     let named: Vec<String> = args.group.iter().cloned().collect();
     let wanted = file::read(&**storage, &args.file, args.format, &named)?;
     let groups: BTreeSet<String> = wanted.iter().map(|wanted| wanted.group.clone()).collect();
     if groups.is_empty() {
         complain(&format!("there is no offset to take in {}", output::name(&args.file.display().to_string())));
     }
-    Site::enter(storage, &args.dir, &args.write, |site| site.change(&groups, |planner| planner.import(wanted)))
+    let site = Site::open(storage, &args.dir, &args.write, Purpose::Import)?;
+    site.finish(|site| site.change(&groups, |planner| planner.import(wanted)))
 }
 
 pub(crate) fn delete_groups(args: &args::GroupsDelete, storage: &Arc<dyn Storage>) -> Result<Status, Failure> {
@@ -82,44 +92,56 @@ struct Site {
     /// Those of `__consumer_offsets`.
     offsets: Target,
     count: NonZeroU32,
+    /// Directories of partitions that were made for this.
+    made: Vec<PathBuf>,
+    purpose: Purpose,
     dry_run: bool,
     json: bool,
+    members_are_gone: bool,
 }
 
 impl Site {
-    /// Takes the directory, does `work`, and gives the directory up, also after a failure: else it would look as after a
-    /// crash.
     fn enter(
         storage: &Arc<dyn Storage>,
         dir: &Path,
         write: &Write,
         work: impl FnOnce(&Self) -> Result<Status, Failure>,
     ) -> Result<Status, Failure> {
-        let site = Self::open(storage, dir, write)?;
-        let result = work(&site);
-        let closed = site.owned.close();
+        Self::open(storage, dir, write, Purpose::Change)?.finish(work)
+    }
+
+    /// Does `work`, and gives the directory up, also after a failure: else it would look as after a crash.
+    fn finish(self, work: impl FnOnce(&Self) -> Result<Status, Failure>) -> Result<Status, Failure> {
+        let result = work(&self);
+        let closed = self.owned.close();
+        if result.is_err() {
+            // Those that have something in them by now stay.
+            self.made.iter().for_each(|path| drop(self.storage.remove_dir(path)));
+        }
         let status = result?;
         closed?;
         Ok(status)
     }
 
-    fn open(storage: &Arc<dyn Storage>, dir: &Path, write: &Write) -> Result<Self, Failure> {
+    /// Takes the directory.
+    fn open(storage: &Arc<dyn Storage>, dir: &Path, write: &Write, purpose: Purpose) -> Result<Self, Failure> {
         let storage: Arc<dyn Storage> = if write.dry_run { Arc::new(Shadow::new(Arc::clone(storage))) } else { Arc::clone(storage) };
-        let all = Target::find(&*storage, dir)?;
+        let (mut all, mut made) = (fill::find(&*storage, dir, purpose)?, Vec::new());
         if !all.whole_dir {
             return Err(Failure::new(format!("could not change offsets in {}: it is a single partition", dir.display()))
                 .advise("give the data directory around it: the number of partitions tells which one a group is in"));
         }
+        if purpose == Purpose::Import && all.numbers_of(CONSUMER_OFFSETS).is_empty() {
+            made = fill::make_partitions(&*storage, dir, &mut all, write.offsets_topic_num_partitions)?;
+        }
         let mut offsets = all.clone();
+        offsets.take_empty();
         offsets.retain_topic(CONSUMER_OFFSETS, dir)?;
-        let count = write.offsets_topic_num_partitions.and_then(NonZeroU32::new).or_else(|| source::partition_count(&offsets));
-        let Some(count) = count else {
-            let what = format!("could not change offsets in {}: not all partitions of {CONSUMER_OFFSETS} are there", dir.display());
-            return Err(Failure::new(what).advise("say how many there are in all with --offsets-topic-num-partitions"));
-        };
-        let mut owned = OwnedTarget::open(Arc::clone(&storage), dir)?;
-        owned.retain_topic(CONSUMER_OFFSETS, dir)?;
-        Ok(Self { storage, dir: dir.to_path_buf(), owned, all, offsets, count, dry_run: write.dry_run, json: write.json })
+        let count = places::count_to_write(&offsets, write.offsets_topic_num_partitions)?;
+        let owned = OwnedTarget::of(Arc::clone(&storage), dir, offsets.clone())?;
+        let dir = dir.to_path_buf();
+        let Write { dry_run, json, members_are_gone, .. } = *write;
+        Ok(Self { storage, dir, owned, all, offsets, count, made, purpose, dry_run, json, members_are_gone })
     }
 
     /// Where all of a group is.
@@ -129,22 +151,22 @@ impl Site {
         if self.offsets.partitions.iter().any(|partition| partition.number_in(CONSUMER_OFFSETS) == Some(number)) {
             return Ok(name);
         }
-        let what = format!("could not change group {}: it is in {name}, which is not in {}", output::name(group), self.dir.display());
+        let what = format!("could not change group {}: it is in {name}, which is not in {}", output::shown(group), self.dir.display());
         Err(Failure::new(what).advise("give the data directory that holds it; nothing was changed"))
     }
 
-    /// Reads the partitions of `groups`.
+    /// Reads what `groups` have committed; and all else, which must agree with the number of partitions.
     fn load(&self, groups: &BTreeSet<String>) -> Result<Loaded, Failure> {
-        let mut numbers = BTreeSet::new();
-        for group in groups {
-            numbers.insert(self.partition_of(group)?.partition());
+        let loaded = source::load(&*self.storage, &self.offsets, &|group| groups.contains(group))?;
+        if let Some((what, advice)) = loaded.places.contradiction(self.count) {
+            let what = format!("could not change offsets in {}: {what}", self.dir.display());
+            return Err(Failure::new(what).advise(format!("{advice}; nothing was changed")));
         }
-        let mut target = self.offsets.clone();
-        target.partitions.retain(|partition| partition.number_in(CONSUMER_OFFSETS).is_some_and(|number| numbers.contains(&number)));
-        let loaded = source::load(&*self.storage, &target, &|group| groups.contains(group))?;
-        if loaded.is_damaged {
-            let what = format!("could not change offsets in {}: what is committed cannot be read in whole", self.dir.display());
-            return Err(Failure::damaged(what).advise("keeplog verify says what is damaged, keeplog recover mends what can be mended"));
+        for group in groups {
+            if loaded.damaged.contains(&self.partition_of(group)?.directory_name()) {
+                let what = format!("could not change offsets in {}: what is committed cannot be read in whole", self.dir.display());
+                return Err(Failure::damaged(what).advise("keeplog verify says what is damaged, keeplog recover mends what can be mended"));
+            }
         }
         Ok(loaded)
     }
@@ -155,6 +177,7 @@ impl Site {
             ends: Ends::new(&*self.storage, Some(&self.dir), &loaded.checkpoints),
             logs: logs_of(&self.all),
             now_ms: self.storage.now_ms(),
+            members_are_gone: self.members_are_gone,
         }
     }
 
@@ -172,9 +195,10 @@ impl Site {
             let of_group = work.entry(self.partition_of(&change.group)?).or_default();
             of_group.entry(change.group.clone()).or_default().extend(change.records(&loaded.folded, planner.now_ms)?);
         }
-        let status = apply::write(&self.storage, &self.dir, &self.owned, &work)?;
+        let written = self.write(&work);
+        let changes: Vec<Change> = changes.into_iter().filter(|change| written.done.contains(&change.group)).collect();
         self.print(&changes)?;
-        Ok(status)
+        written.result
     }
 
     /// Takes away all that `groups` have committed, and their own records.
@@ -187,7 +211,7 @@ impl Site {
             let places = loaded.folded.places_of(group);
             let own = loaded.folded.tombstones.get(group).map_or(&[][..], Vec::as_slice);
             if places.is_empty() && own.is_empty() {
-                let what = format!("could not delete group {}: there is no such group", output::name(group));
+                let what = format!("could not delete group {}: there is no such group", output::shown(group));
                 return Err(Failure::new(what).advise("keeplog groups list shows all; nothing was changed"));
             }
             gone.push(Gone { group, offsets: places.len(), records: own.len(), dry_run: self.dry_run });
@@ -196,17 +220,38 @@ impl Site {
             let records = offsets.chain(own.iter().cloned().map(Record::tombstone)).collect();
             work.entry(self.partition_of(group)?).or_default().insert(group.clone(), records);
         }
-        let status = apply::write(&self.storage, &self.dir, &self.owned, &work)?;
+        let written = self.write(&work);
+        gone.retain(|gone| written.done.contains(gone.group));
         let mut out = Out::of_work();
         if self.json {
             gone.iter().try_for_each(|gone| out.json(gone))?;
-        } else {
-            let rows = gone.iter().map(|gone| vec![output::name(gone.group), gone.offsets.to_string(), gone.records.to_string()]);
+        } else if !gone.is_empty() {
+            let rows = gone.iter().map(|gone| vec![output::shown(gone.group), gone.offsets.to_string(), gone.records.to_string()]);
             out.text(&output::table(&["group", ">offsets", ">own records"], rows))?;
             out.text(self.last_word())?;
         }
         out.flush()?;
-        Ok(status)
+        written.result
+    }
+
+    /// Writes `work`, and after a failure says what is done of it and what is not.
+    fn write(&self, work: &Work) -> Outcome {
+        let outcome = apply::write(&self.storage, &self.dir, &self.owned, work);
+        let groups = work.values().flat_map(BTreeMap::keys).map(String::as_str);
+        let (done, left): (Vec<&str>, Vec<&str>) = groups.partition(|group| outcome.done.contains(*group));
+        if left.is_empty() {
+            return outcome;
+        }
+        let told = |groups: &[&str]| {
+            let count = output::counted(groups.len() as u64, "group", "groups");
+            format!("{count} ({})", places::names(groups.iter().copied()))
+        };
+        complain(&if done.is_empty() {
+            format!("nothing was changed of {}", told(&left))
+        } else {
+            format!("done: {}; not done, or not in whole: {}", told(&done), told(&left))
+        });
+        outcome
     }
 
     fn print(&self, changes: &[Change]) -> Result<(), Failure> {
@@ -219,9 +264,14 @@ impl Site {
         } else if !changes.is_empty() {
             let rows = changes.iter().map(|change| {
                 let new = change.new.as_ref().map_or_else(|| "deleted".to_owned(), |new| new.offset.to_string());
-                vec![output::name(&change.group), output::name(&change.topic), change.partition.to_string(), number(change.old), new]
+                vec![output::shown(&change.group), output::shown(&change.topic), change.partition.to_string(), number(change.old), new]
             });
             out.text(&output::table(&["group", "topic", ">partition", ">old offset", ">new offset"], rows))?;
+            if self.purpose == Purpose::Import {
+                let groups = changes.iter().map(|change| &change.group).collect::<BTreeSet<_>>().len();
+                let offsets = output::counted(changes.len() as u64, "offset", "offsets");
+                out.line(&format!("{offsets} of {}", output::counted(groups as u64, "group", "groups")))?;
+            }
             out.text(self.last_word())?;
         }
         out.flush()

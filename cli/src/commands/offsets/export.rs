@@ -10,7 +10,9 @@ use crate::{Status, csv};
 
 pub(super) fn run(args: &args::OffsetsExport, storage: &dyn Storage) -> Result<Status, Failure> {
     let target = find(storage, &args.dir)?;
-    let Loaded { mut folded, status, .. } = load_commits(storage, &target, &|group| args.only.has_group(group))?;
+    let Loaded { mut folded, places, status, .. } = load_commits(storage, &target, &|group| args.only.has_group(group))?;
+    places.warn(&target);
+    args.only.warn_of_nothing(&folded.committed);
     folded.committed.retain(|committed| args.only.has_topic(&committed.topic));
     // Kafka's own tool leaves out the group where one was asked for.
     let is_of_one = args.only.groups.len() == 1;

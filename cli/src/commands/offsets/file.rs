@@ -11,13 +11,22 @@ use crate::csv;
 use crate::door::storage::{OpenMode, read_full_at};
 use crate::door::{Error, Storage};
 use crate::failure::Failure;
+use crate::output;
 
 /// More than any export can have.
-const FILE_BYTES_MAX: u64 = 4 << 30;
+const FILE_BYTES_MAX: u64 = 1 << 30;
+/// Characters of a file that a message repeats, at most.
+const ECHO_MAX: usize = 60;
+/// Bytes of a name in a record, at most.
+const NAME_BYTES_MAX: usize = i16::MAX as usize;
+
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// What a line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
+    /// Where it stands in the file.
+    pub(super) line: usize,
     pub(super) group: String,
     pub(super) topic: String,
     pub(super) partition: i32,
@@ -41,23 +50,36 @@ struct Line {
 /// without is about the one group there must be.
 pub(super) fn read(storage: &dyn Storage, path: &Path, format: Option<ExportFormat>, groups: &[String]) -> Result<Vec<Wanted>, Failure> {
     let text = text_of(storage, path)?;
-    let is_json = text.trim_start().starts_with('{');
-    let format = format.unwrap_or(if is_json { ExportFormat::Json } else { ExportFormat::Csv });
+    let format = format.unwrap_or(if is_json(&text) { ExportFormat::Json } else { ExportFormat::Csv });
     parse(&text, format, groups).map_err(|what| {
         Failure::new(format!("could not take offsets from {}: {what}", path.display()))
             .advise("give what keeplog offsets export writes, or kafka-consumer-groups.sh with --export; nothing was changed")
     })
 }
 
+/// A group may begin with a brace as well. As CSV, a name with a quote in it is in quotes as a whole.
+fn is_json(text: &str) -> bool {
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text).trim_start();
+    text.strip_prefix('{').is_some_and(|object| object.trim_start().starts_with('"'))
+}
+
 fn text_of(storage: &dyn Storage, path: &Path) -> Result<String, Failure> {
     let mut bytes = Vec::new();
+    let too_large = || {
+        Failure::new(format!("could not read {}: it is too large for a list of offsets", path.display()))
+            .advise("take it in parts of up to a gibibyte; nothing was changed")
+    };
     if path == Path::new("-") {
-        std::io::stdin().lock().read_to_end(&mut bytes).map_err(|e| Failure::new("could not read standard input").caused_by(&e))?;
+        let mut input = std::io::stdin().lock().take(FILE_BYTES_MAX + 1);
+        input.read_to_end(&mut bytes).map_err(|e| Failure::new("could not read standard input").caused_by(&e))?;
+        if bytes.len() as u64 > FILE_BYTES_MAX {
+            return Err(too_large());
+        }
     } else {
         let file = storage.open(path, OpenMode::Read).map_err(|e| Error::io("open", path, e))?;
         let len = file.len().map_err(|e| Error::io("read the size of", path, e))?;
         if len > FILE_BYTES_MAX {
-            return Err(Failure::new(format!("could not read {}: it is too large for a list of offsets", path.display())));
+            return Err(too_large());
         }
         bytes.resize(usize::try_from(len).unwrap_or(usize::MAX), 0);
         let got = read_full_at(&*file, &mut bytes, 0).map_err(|e| Error::io("read", path, e))?;
@@ -67,13 +89,14 @@ fn text_of(storage: &dyn Storage, path: &Path) -> Result<String, Failure> {
 }
 
 fn parse(text: &str, format: ExportFormat, groups: &[String]) -> Result<Vec<Wanted>, String> {
-    let lines = match format {
-        ExportFormat::Csv => parse_csv(text)?,
-        ExportFormat::Json => parse_json(text)?,
+    let lines: Box<dyn Iterator<Item = Result<(usize, Line), String>>> = match format {
+        ExportFormat::Csv => Box::new(csv::rows(text).map(|row| take_row(&row?))),
+        ExportFormat::Json => Box::new(json_lines(text)),
     };
     let mut seen = BTreeSet::new();
     let mut wanted = Vec::new();
-    for (number, line) in lines {
+    for line in lines {
+        let (number, line) = line?;
         let refuse = |what: &str| Err(format!("line {number}: {what}"));
         let group = match (line.group, groups) {
             (Some(group), _) if !groups.is_empty() && !groups.contains(&group) => continue,
@@ -81,6 +104,12 @@ fn parse(text: &str, format: ExportFormat, groups: &[String]) -> Result<Vec<Want
             (None, [group]) => group.clone(),
             (None, _) => return refuse("it does not name a group: say which with one --group"),
         };
+        if group.is_empty() {
+            return refuse("the name of the group is empty");
+        }
+        if [&group, &line.topic].into_iter().chain(&line.metadata).any(|text| text.len() > NAME_BYTES_MAX) {
+            return refuse("a name, or the metadata, has more than 32767 bytes");
+        }
         if line.partition < 0 {
             return refuse("the partition is negative");
         }
@@ -94,6 +123,7 @@ fn parse(text: &str, format: ExportFormat, groups: &[String]) -> Result<Vec<Want
             return refuse("an earlier line is about the same group, topic and partition");
         }
         wanted.push(Wanted {
+            line: number,
             group,
             topic: line.topic,
             partition: line.partition,
@@ -105,34 +135,37 @@ fn parse(text: &str, format: ExportFormat, groups: &[String]) -> Result<Vec<Want
     Ok(wanted)
 }
 
-/// With the number of each line.
-fn parse_csv(text: &str) -> Result<Vec<(usize, Line)>, String> {
-    let take = |row: csv::Row| {
-        let [group, topic, partition, offset] = match &row.fields[..] {
-            [topic, partition, offset] => [None, Some(topic), Some(partition), Some(offset)],
-            [group, topic, partition, offset] => [Some(group), Some(topic), Some(partition), Some(offset)],
-            fields => return Err(format!("line {}: it has {} columns, 3 or 4 are due", row.line, fields.len())),
-        };
-        let bad = |what: &str, field: Option<&String>| format!("line {}: {:?} is no {what}", row.line, field.map_or("", String::as_str));
-        let number = |field: Option<&String>| field.map(|field| field.trim().to_owned()).unwrap_or_default();
-        let partition_number = number(partition).parse().map_err(|_| bad("partition", partition))?;
-        let offset_number = number(offset).parse().map_err(|_| bad("offset", offset))?;
-        let line = Line {
-            group: group.cloned(),
-            topic: topic.cloned().unwrap_or_default(),
-            partition: partition_number,
-            offset: offset_number,
-            leader_epoch: None,
-            metadata: None,
-        };
-        Ok((row.line, line))
+/// With the number of its line.
+fn take_row(row: &csv::Row) -> Result<(usize, Line), String> {
+    let [group, topic, partition, offset] = match &row.fields[..] {
+        [topic, partition, offset] => [None, Some(topic), Some(partition), Some(offset)],
+        [group, topic, partition, offset] => [Some(group), Some(topic), Some(partition), Some(offset)],
+        fields => return Err(format!("line {}: it has {} columns, 3 or 4 are due", row.line, fields.len())),
     };
-    csv::parse(text)?.into_iter().map(take).collect()
+    let number = |field: Option<&String>| field.map(|field| field.trim().to_owned()).unwrap_or_default();
+    let (partition, offset) = (number(partition), number(offset));
+    let is_header = row.line == 1 && partition.to_lowercase().contains("partition");
+    let bad = |what: &str, field: &str| {
+        let hint = if is_header { "; the first line looks like a header: leave it out" } else { "" };
+        format!("line {}: \"{}\" is no {what}{hint}", row.line, output::clipped(field, ECHO_MAX))
+    };
+    let line = Line {
+        group: group.cloned(),
+        topic: topic.cloned().unwrap_or_default(),
+        partition: partition.parse().map_err(|_| bad("partition", &partition))?,
+        offset: offset.parse().map_err(|_| bad("offset", &offset))?,
+        leader_epoch: None,
+        metadata: None,
+    };
+    Ok((row.line, line))
 }
 
-fn parse_json(text: &str) -> Result<Vec<(usize, Line)>, String> {
+fn json_lines(text: &str) -> impl Iterator<Item = Result<(usize, Line), String>> {
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
-    lines.map(|(number, line)| serde_json::from_str(line).map(|line| (number, line)).map_err(|e| format!("line {number}: {e}"))).collect()
+    // What the parser says repeats what it read.
+    let bad = |number: usize, what: &serde_json::Error| format!("line {number}: {}", output::clipped(&what.to_string(), 4 * ECHO_MAX));
+    lines.map(move |(number, line)| serde_json::from_str(line).map(|line| (number, line)).map_err(|e| bad(number, &e)))
 }
 
 #[cfg(test)]
@@ -166,12 +199,40 @@ mod tests {
             ("a,t,-1,5", &[], "line 1: the partition is negative"),
             ("a,t,0,-5", &[], "line 1: \"-5\" is no offset"),
             ("a,t,0,9223372036854775808", &[], "above 2^63 - 1"),
-            ("group,topic,partition,offset\n", &[], "\"partition\" is no partition"),
+            ("group,topic,partition,offset\n", &[], "\"partition\" is no partition; the first line looks like a header"),
+            (",t,0,5", &[], "line 1: the name of the group is empty"),
             ("a,t,0,5\nb,t,0,5\na,t,0,6", &[], "line 3: an earlier line is about the same"),
         ] {
             let error = csv(text, groups).unwrap_err();
             assert!(error.contains(said), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn what_a_message_repeats_is_short() {
+        let long = "x".repeat(1 << 16);
+        for (text, format) in [
+            (format!("a,t,{long},5"), ExportFormat::Csv),
+            (format!("a,t,0,{long}"), ExportFormat::Csv),
+            (",".repeat(1 << 16), ExportFormat::Csv),
+            (format!("{{\"group\":\"g\",\"topic\":\"t\",\"partition\":\"{long}\",\"offset\":1}}"), ExportFormat::Json),
+            (format!("{long},t,0,1"), ExportFormat::Csv),
+        ] {
+            let error = parse(&text, format, &[]).unwrap_err();
+            assert!(error.starts_with("line 1: ") && error.len() < 300, "{}: {}", error.len(), &error[..100]);
+        }
+    }
+
+    #[test]
+    fn the_form_is_told_by_how_the_file_begins() {
+        for text in ["{\"group\":1}", "\u{feff}{\"a\"", "\n { \"group\""] {
+            assert!(is_json(text), "{text}");
+        }
+        for text in ["{g},t,0,1", "{,t,0,1", "\"{\"\"g\",t,0,1", "g,t,0,1", "", "{"] {
+            assert!(!is_json(text), "{text}");
+        }
+        let text = "\u{feff}{\"group\":\"g\",\"topic\":\"t\",\"partition\":0,\"offset\":5}";
+        assert_eq!(parse(text, ExportFormat::Json, &[]).unwrap().len(), 1);
     }
 
     #[test]

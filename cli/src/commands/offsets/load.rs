@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use crate::door::check::{DECODED_BYTES_MAX, Inventory};
 use crate::door::groups::GroupDescription;
+use crate::door::names::{FileKind, FileName, FileState};
 use crate::door::offsets_record::{OFFSET_KEY_V0, OffsetKey};
 use crate::door::record::{ControlType, DecodeError, Decoder, Record};
 use crate::door::replay::{Origin, Outcome, Replay};
 use crate::door::scan::{Entry, EntryScanner, SCAN_BUFFER_BYTES};
-use crate::door::storage::OpenMode;
+use crate::door::storage::{EntryKind, OpenMode};
 use crate::door::{Error, Storage};
 use crate::failure::{self, Failure};
 use crate::output;
@@ -32,6 +33,7 @@ pub(crate) struct Committed {
     pub(crate) metadata: Arc<str>,
     pub(crate) commit_timestamp_ms: i64,
     pub(crate) expire_timestamp_ms: Option<i64>,
+    pub(crate) topic_id: Option<[u8; 16]>,
 }
 
 /// What one partition, or several, say.
@@ -88,7 +90,7 @@ impl<'s> Loader<'s> {
 
     /// Reads all segments in `dir`. Damage is complained about; what could be read counts.
     pub(crate) fn partition(&mut self, dir: &Path, progress: &mut Progress<'_>) -> Result<Status, Failure> {
-        let mut status = Status::Fine;
+        let mut status = self.warn_of_what_cannot_be_read(dir)?;
         let segments = Inventory::list(self.storage, dir)?.segments;
         for (at, segment) in segments.iter().enumerate() {
             let next = segments.get(at + 1).map_or(u64::MAX, |next| next.base);
@@ -123,6 +125,21 @@ impl<'s> Loader<'s> {
     /// Records that were taken into account.
     pub(crate) fn records(&self) -> u64 {
         self.replay.counts().records
+    }
+
+    /// What is named like a segment, and is none, may stand for one with commits in it.
+    fn warn_of_what_cannot_be_read(&self, dir: &Path) -> Result<Status, Failure> {
+        let mut status = Status::Fine;
+        for entry in self.storage.list(dir).map_err(|e| Error::io("list", dir, e))? {
+            let is_segment = FileName::parse(&entry.name).is_some_and(|name| name.kind == FileKind::Log && name.state == FileState::Live);
+            if is_segment && entry.kind != EntryKind::File {
+                let what = if entry.kind == EntryKind::Directory { "a directory" } else { "a link or a device" };
+                let path = output::name(&dir.join(&entry.name).display().to_string());
+                complain(&format!("could not read {path}: it is {what}; what it stands for is missing from the answer"));
+                status = Status::Damage;
+            }
+        }
+        Ok(status)
     }
 
     /// A short answer may have reasons that are no damage.
@@ -162,6 +179,13 @@ impl<'s> Loader<'s> {
         if values + groups.unreadable_keys() > 0 { Status::Damage } else { Status::Fine }
     }
 
+    /// The groups that anything is known of, some of them more than once.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = Arc<str>> {
+        let committed = self.replay.cache().groups().map(Arc::clone);
+        let waiting = self.replay.pending_places().map(|key| Arc::from(key.group));
+        committed.chain(self.replay.groups().names().map(Arc::from)).chain(waiting)
+    }
+
     /// Adds what is committed, and who is in the groups, of those that are wanted.
     pub(crate) fn finish(self, wanted: &dyn Fn(&str) -> bool, folded: &mut Folded) {
         let cache = self.replay.cache();
@@ -175,6 +199,7 @@ impl<'s> Loader<'s> {
                 metadata: listed.committed.metadata,
                 commit_timestamp_ms: listed.committed.commit_timestamp_ms,
                 expire_timestamp_ms: listed.committed.expire_timestamp_ms,
+                topic_id: listed.committed.topic_id,
             }));
         }
         let groups = self.replay.groups();

@@ -1,17 +1,17 @@
 //! The partitions of `__consumer_offsets` that a command reads, and what they say.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroU32;
 use std::path::Path;
 
-use super::load::{Folded, Loader};
-use crate::door::check::{self, Checkpoints};
+use super::load::{Committed, Folded, Loader};
+use super::places::{self, Places};
+use crate::door::check::{self, Checkpoints, Severity};
 use crate::door::replay::Replay;
 use crate::door::{CONSUMER_OFFSETS, Storage};
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::target::Target;
-use crate::{Status, args, complain, glob};
+use crate::{Status, args, complain, glob, output};
 
 /// What was found.
 pub(crate) struct Loaded {
@@ -19,8 +19,9 @@ pub(crate) struct Loaded {
     /// Records that it was told from.
     pub(crate) records: u64,
     pub(crate) status: Status,
-    /// Something else than the record of a group could not be read.
-    pub(crate) is_damaged: bool,
+    /// Directories of partitions in which something else than the record of a group could not be read.
+    pub(super) damaged: BTreeSet<String>,
+    pub(crate) places: Places,
     /// What the data directory says about its logs.
     pub(crate) checkpoints: Checkpoints,
 }
@@ -30,26 +31,13 @@ pub(crate) fn find(storage: &dyn Storage, path: &Path) -> Result<Target, Failure
     let mut target = Target::find(storage, path)?;
     if target.whole_dir {
         target.retain_topic(CONSUMER_OFFSETS, path)?;
-        let numbers = numbers(&target);
-        let absent: Vec<String> =
-            (0..numbers.last().copied().unwrap_or(0)).filter(|n| !numbers.contains(n)).map(|n| n.to_string()).collect();
+        let absent = places::ranges(places::gaps(&target.numbers_of(CONSUMER_OFFSETS)));
         if !absent.is_empty() {
             // A broker with several data directories spreads them.
-            complain(&format!("{CONSUMER_OFFSETS} partitions {} are not here: what is in them is not shown", absent.join(", ")));
+            complain(&format!("{CONSUMER_OFFSETS} partitions {absent} are not here: what is in them is not shown"));
         }
     }
     Ok(target)
-}
-
-/// How many partitions there are in all, if all are there.
-pub(crate) fn partition_count(target: &Target) -> Option<NonZeroU32> {
-    let numbers = numbers(target);
-    let count = u32::try_from(numbers.len()).ok().and_then(NonZeroU32::new)?;
-    (target.whole_dir && numbers.last().is_some_and(|last| last + 1 == count.get())).then_some(count)
-}
-
-fn numbers(target: &Target) -> BTreeSet<u32> {
-    target.partitions.iter().filter_map(|partition| partition.number_in(CONSUMER_OFFSETS)).collect()
 }
 
 /// Reads the partitions; of what they say, the groups that are `wanted`.
@@ -64,22 +52,38 @@ pub(crate) fn load_commits(storage: &dyn Storage, target: &Target, wanted: &dyn 
 
 fn load_by(storage: &dyn Storage, target: &Target, wanted: &dyn Fn(&str) -> bool, replay: fn() -> Replay) -> Result<Loaded, Failure> {
     let checkpoints = match &target.data_dir {
-        Some(dir) => check::data_dir(storage, dir)?.0,
+        Some(dir) => {
+            let (checkpoints, findings) = check::data_dir(storage, dir)?;
+            for finding in findings.iter().filter(|finding| finding.severity == Severity::Damage) {
+                let file = finding.file.as_deref().map_or_else(|| dir.clone(), |file| dir.join(file));
+                complain(&output::name(&format!("{}: {}; what it said of the logs is not known here", file.display(), finding.message)));
+            }
+            checkpoints
+        }
         None => Checkpoints::default(),
     };
     let mut progress = Progress::new(storage, "loading", target.log_bytes(storage));
     let (mut folded, mut records, mut of_groups) = (Folded::default(), 0, Status::Fine);
+    let (mut places, mut damaged) = (Places::of(target), BTreeSet::new());
     let status = target.each(|partition| {
+        damaged.insert(partition.name.clone());
         let start = checkpoints.of(&partition.name).log_start.unwrap_or(0);
         let mut loader = Loader::new(storage, start, replay());
         let status = loader.partition(&partition.path, &mut progress)?;
         records += loader.records();
         of_groups = of_groups.max(loader.warn_of_groups(&partition.path));
+        if let Some(number) = partition.number_in(CONSUMER_OFFSETS) {
+            places.extend(number, loader.groups());
+        }
         loader.finish(wanted, &mut folded);
+        if status == Status::Fine {
+            damaged.remove(&partition.name);
+        }
         Ok(status)
     })?;
+    places.seal();
     folded.committed.sort_unstable_by(|a, b| (&a.group, &a.topic, a.partition).cmp(&(&b.group, &b.topic, b.partition)));
-    Ok(Loaded { folded, records, is_damaged: status == Status::Damage, status: status.max(of_groups), checkpoints })
+    Ok(Loaded { folded, records, damaged, places, status: status.max(of_groups), checkpoints })
 }
 
 impl args::Selection {
@@ -91,6 +95,19 @@ impl args::Selection {
 
     pub(crate) fn has_topic(&self, topic: &str) -> bool {
         self.topics.is_empty() || self.topics.iter().any(|name| name == topic)
+    }
+
+    /// Says which of the names that were given stand for nothing.
+    pub(crate) fn warn_of_nothing(&self, committed: &[Committed]) {
+        let (mut groups, mut topics): (BTreeSet<&str>, BTreeSet<&str>) =
+            (self.groups.iter().map(String::as_str).collect(), self.topics.iter().map(String::as_str).collect());
+        for committed in committed {
+            groups.remove(&*committed.group);
+            topics.remove(&*committed.topic);
+        }
+        for (what, names) in [("group", groups), ("topic", topics)].into_iter().filter(|(_, names)| !names.is_empty()) {
+            complain(&format!("nothing is committed for {what} {}", places::names(names.into_iter())));
+        }
     }
 
     /// Whether everything is.
