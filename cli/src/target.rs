@@ -147,9 +147,8 @@ impl Target {
             ))
             .advise("give the directory that the link points to")
         } else if let (Some(empty), true) = (found.empty.first(), other_logs.is_empty()) {
-            let what =
-                format!("could not open {shown}: its directories that are named like partitions are empty ({})", output::name(&empty.name));
-            Failure::new(what).advise("check the path")
+            let what = "it is not a log: its directories that are named like partitions hold none";
+            Failure::new(format!("could not open {shown}: {what} ({})", output::name(&empty.name))).advise("check the path")
         } else if other_logs.is_empty() {
             Failure::new(format!("could not open {shown}: it is not a log: it holds no .log file and no directory named like a partition"))
                 .advise("give a partition directory (it holds .log files) or the data directory around it")

@@ -49,7 +49,7 @@ fn empty_directories_of_partitions_can_be_imported_into() {
     let file = scratch.path().join("all.csv");
     fs::write(&file, "g,orders,0,7\n").unwrap();
     (0..3).for_each(|i| fs::create_dir_all(new.join(format!("__consumer_offsets-{i}"))).unwrap());
-    run(&["offsets", "list"], &[&new]).assert_refused(&["directories that are named like partitions are empty"]);
+    run(&["offsets", "list"], &[&new]).assert_refused(&["directories that are named like partitions hold none"]);
     let done = run(&["offsets", "import"], &[&new, &file]);
     assert_eq!(done.status, 0, "{}", done.stderr);
     assert_eq!(run(&["offsets", "export"], &[&new]).stdout, "g,orders,0,7\n");
