@@ -61,6 +61,10 @@ impl Change {
 pub(super) struct Outcome {
     /// Groups of which everything is written, and synced.
     pub(super) done: BTreeSet<String>,
+    /// Groups of which everything is written, and not known to be synced.
+    pub(super) unsure: BTreeSet<String>,
+    /// Whether it came to writing.
+    pub(super) has_begun: bool,
     /// What could not be written was complained about.
     pub(super) result: Result<Status, Failure>,
 }
@@ -68,7 +72,7 @@ pub(super) struct Outcome {
 /// Writes all of it to the logs in `dir`, which `owned` holds: those of a group in one batch, as far as they fit. Nothing is
 /// written unless every log is one to write to.
 pub(super) fn write(storage: &Arc<dyn Storage>, dir: &Path, owned: &OwnedTarget, work: &Work) -> Outcome {
-    let mut done = BTreeSet::new();
+    let (mut done, mut unsure) = (BTreeSet::new(), BTreeSet::new());
     let open = |partition: &OwnedPartition| open_sound(storage, dir, owned, partition, &LogOptions::new());
     let is_meant = |partition: &OwnedPartition| work.contains_key(&partition.topic_partition);
     let checked = owned.each(|partition| {
@@ -78,36 +82,33 @@ pub(super) fn write(storage: &Arc<dyn Storage>, dir: &Path, owned: &OwnedTarget,
         Ok(Status::Fine)
     });
     if !matches!(checked, Ok(Status::Fine)) {
-        return Outcome { done, result: checked };
+        return Outcome { done, unsure, has_begun: false, result: checked };
     }
     let result = owned.each(|partition| {
         let Some(groups) = work.get(&partition.topic_partition) else { return Ok(Status::Fine) };
         let log = open(partition)?;
-        let (written, result) = append_all(&log, groups);
+        let (written, appended) = append_all(&log, groups);
+        let synced = log.sync();
         let closed = log.close();
-        done.extend(written);
-        result?;
+        if synced.is_ok() { &mut done } else { &mut unsure }.extend(written);
+        appended?;
+        synced?;
         closed?;
         Ok(Status::Fine)
     });
-    Outcome { done, result }
+    Outcome { done, unsure, has_begun: true, result }
 }
 
-/// Which groups are written, with one sync for all of them; and what stood against the others.
+/// Which groups are written, and what stood against the others. One sync is to follow for all of them.
 fn append_all(log: &Log, groups: &BTreeMap<String, Vec<Record>>) -> (Vec<String>, Result<(), Failure>) {
     let mut appended = Vec::with_capacity(groups.len());
-    let mut result = Ok(());
     for (group, records) in groups {
-        result = append(log, records);
-        if result.is_err() {
-            break;
+        if let Err(failure) = append(log, records) {
+            return (appended, Err(failure));
         }
         appended.push(group.clone());
     }
-    match log.sync() {
-        Ok(()) => (appended, result),
-        Err(error) => (Vec::new(), result.and(Err(error.into()))),
-    }
+    (appended, Ok(()))
 }
 
 fn append(log: &Log, records: &[Record]) -> Result<(), Failure> {

@@ -237,20 +237,21 @@ impl Site {
     /// Writes `work`, and after a failure says what is done of it and what is not.
     fn write(&self, work: &Work) -> Outcome {
         let outcome = apply::write(&self.storage, &self.dir, &self.owned, work);
+        let Outcome { done, unsure, has_begun, .. } = &outcome;
         let groups = work.values().flat_map(BTreeMap::keys).map(String::as_str);
-        let (done, left): (Vec<&str>, Vec<&str>) = groups.partition(|group| outcome.done.contains(*group));
-        if left.is_empty() {
-            return outcome;
+        let left: BTreeSet<&str> = groups.filter(|group| !done.contains(*group) && !unsure.contains(*group)).collect();
+        let sets = [
+            ("done", done.iter().map(String::as_str).collect()),
+            ("written, and not known to be on stable storage", unsure.iter().map(String::as_str).collect()),
+            (if *has_begun { "not done, or not in whole" } else { "nothing was changed" }, left),
+        ];
+        if sets[1..].iter().any(|(_, groups)| !groups.is_empty()) {
+            let told = sets.iter().filter(|(_, groups)| !groups.is_empty()).map(|(what, groups)| {
+                let count = output::counted(groups.len() as u64, "group", "groups");
+                format!("{what}: {count} ({})", places::names(groups.iter().copied()))
+            });
+            complain(&told.collect::<Vec<_>>().join("; "));
         }
-        let told = |groups: &[&str]| {
-            let count = output::counted(groups.len() as u64, "group", "groups");
-            format!("{count} ({})", places::names(groups.iter().copied()))
-        };
-        complain(&if done.is_empty() {
-            format!("nothing was changed of {}", told(&left))
-        } else {
-            format!("done: {}; not done, or not in whole: {}", told(&done), told(&left))
-        });
         outcome
     }
 
