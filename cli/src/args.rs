@@ -29,8 +29,8 @@ Examples:
   keeplog groups describe /var/lib/kafka/data     who reads what, and how far behind
 
 inspect, explain, dump, verify and the lists of offsets and groups only read, and take no lock. recover, compact and what changes \
-offsets or groups write: stop the broker first, run them as its user, and work on a copy if you have no
-other.
+offsets or groups write: stop the broker first, run them as its user, and work on a copy \
+if you have no other.
 
 Exit status:
   0  fine
