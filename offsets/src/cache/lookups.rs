@@ -7,26 +7,24 @@ use super::block::{NONE, Place};
 use super::blocks::Blocks;
 use super::names::NameId;
 
-const LOOKUPS_MAX: usize = 64;
-
 /// Places to look for, and then the blocks there.
 pub(crate) struct Lookups {
-    places: [Place; LOOKUPS_MAX],
-    bits: [u32; LOOKUPS_MAX],
-    blocks: [u32; LOOKUPS_MAX],
+    places: [Place; Lookups::MAX],
+    bits: [u32; Lookups::MAX],
+    blocks: [u32; Lookups::MAX],
     len: usize,
 }
 
 impl Default for Lookups {
     fn default() -> Self {
         let nowhere = Place { group: NONE, topic: NONE, span: 0 };
-        Self { places: [nowhere; LOOKUPS_MAX], bits: [0; LOOKUPS_MAX], blocks: [NONE; LOOKUPS_MAX], len: 0 }
+        Self { places: [nowhere; Self::MAX], bits: [0; Self::MAX], blocks: [NONE; Self::MAX], len: 0 }
     }
 }
 
 impl Lookups {
     /// There is room for so many.
-    pub(crate) const MAX: usize = LOOKUPS_MAX;
+    pub(crate) const MAX: usize = 64;
 
     pub(crate) fn clear(&mut self) {
         self.len = 0;

@@ -30,7 +30,7 @@ struct Named {
 /// Length and both ends of a name: of one that is not longer than [`Ends::WHOLE_MAX`], all of it. So a look-up of most names
 /// stays in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Ends {
+struct Ends {
     head: u64,
     tail: u64,
     len: u32,
@@ -40,7 +40,7 @@ impl Ends {
     const WHOLE_MAX: u32 = 16;
 
     #[inline(always)]
-    pub(crate) fn of(name: &[u8]) -> Self {
+    fn of(name: &[u8]) -> Self {
         let (head, tail) = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
             (Some(head), Some(tail)) => (u64::from_le_bytes(*head), u64::from_le_bytes(*tail)),
             _ => (name.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)), 0),

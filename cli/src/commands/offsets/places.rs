@@ -93,17 +93,10 @@ impl Places {
     }
 
     pub(super) fn extend(&mut self, partition: u32, groups: impl Iterator<Item = Arc<str>>) {
-        let from = self.found.len();
-        self.found.extend(groups.map(|group| (group, partition)));
-        self.found[from..].sort_unstable();
-        let mut kept = from;
-        for i in from..self.found.len() {
-            if i == from || self.found[i] != self.found[kept - 1] {
-                self.found.swap(kept, i);
-                kept += 1;
-            }
-        }
-        self.found.truncate(kept);
+        let mut groups: Vec<_> = groups.collect();
+        groups.sort_unstable();
+        groups.dedup();
+        self.found.extend(groups.into_iter().map(|group| (group, partition)));
     }
 
     pub(super) fn seal(&mut self) {
