@@ -2,7 +2,7 @@
 //!
 //! This crate knows bytes, files and crash recovery. It does not know that keys mean anything, that a
 //! cleaner, a consumer group or a command line exist, and it starts no thread.
-#![deny(unsafe_code)] // two exceptions: mapping sealed files (storage/real.rs), and an instruction (record/checksum.rs)
+#![deny(unsafe_code)] // but for mapping sealed files (storage/real.rs) and two instructions (record/checksum.rs, prefetch.rs)
 
 pub mod checkpoint;
 mod config;
@@ -13,6 +13,8 @@ mod log;
 pub mod names;
 #[doc(hidden)]
 pub mod planted;
+#[doc(hidden)]
+pub mod prefetch;
 mod producers;
 pub mod record;
 mod recovery;

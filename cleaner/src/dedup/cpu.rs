@@ -1,13 +1,11 @@
-//! What safe Rust has no words for: many comparisons at once, and memory asked for before it is needed. The only unsafe code
-//! of this crate.
+//! What safe Rust has no words for: many comparisons at once. The only unsafe code of this crate.
 #![allow(unsafe_code)]
 
 use super::table::BUCKET_WORDS;
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
-    _MM_HINT_T0, _mm_and_si128, _mm_castsi128_pd, _mm_cmpeq_epi32, _mm_movemask_pd, _mm_prefetch, _mm_set_epi64x, _mm_set1_epi64x,
-    _mm_shuffle_epi32,
+    _mm_and_si128, _mm_castsi128_pd, _mm_cmpeq_epi32, _mm_movemask_pd, _mm_set_epi64x, _mm_set1_epi64x, _mm_shuffle_epi32,
 };
 
 /// One bit for each of `words` that is `wanted`, the first the lowest. Which of them it is that is looked for nobody can
@@ -35,21 +33,6 @@ pub(super) fn equal(words: &[[u8; 8]; BUCKET_WORDS], wanted: u64) -> u32 {
 pub(super) fn equal(words: &[[u8; 8]; BUCKET_WORDS], wanted: u64) -> u32 {
     words.iter().enumerate().fold(0, |equal, (i, word)| equal | u32::from(u64::from_ne_bytes(*word) == wanted) << i)
 }
-
-/// Begins to load the cache line at `address`, so that many waits for memory overlap. Changes nothing that a program can
-/// see, whatever is there.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-pub(super) fn prefetch(address: usize) {
-    // SAFETY: the instruction is part of every processor of this architecture, reads nothing into the program, and does not
-    // fault whatever the address.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address)) }
-}
-
-/// Where stable Rust has no such instruction, the search itself waits.
-#[cfg(not(target_arch = "x86_64"))]
-#[inline]
-pub(super) fn prefetch(_: usize) {}
 
 #[cfg(test)]
 mod tests {

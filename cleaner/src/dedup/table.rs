@@ -2,6 +2,7 @@
 
 use std::io;
 
+use keeplog_engine::prefetch::prefetch;
 use memmap2::{Advice, MmapMut};
 
 use super::{KEYS_PER_BUCKET, Place, cpu};
@@ -43,7 +44,7 @@ impl Shelf {
     /// Begins to load what a search for `place` will look at. That the table may be gone by now does no harm.
     #[inline]
     pub(crate) fn prefetch(self, place: Place) {
-        cpu::prefetch(self.address.wrapping_add(home(place, self.buckets) as usize * BUCKET_BYTES));
+        prefetch(self.address.wrapping_add(home(place, self.buckets) as usize * BUCKET_BYTES));
     }
 }
 

@@ -169,37 +169,70 @@ impl Chunk {
         let (mut at, mut start, mut offsets, mut after) = (0, 0, None::<Range<u64>>, 0);
         let mut end = None;
         while at < bytes.len() {
-            let (rest, position) = (&bytes[at..], u64::from(self.start) + at as u64);
-            let broken = |cause| damage(&self.set, &self.segment, position, cause);
-            // Not by `map_or_else`, which would move it about.
-            let header = match BatchHeader::parse_v2(rest) {
-                Some(header) => header,
-                None => BatchHeader::parse(rest).map_err(broken)?,
-            };
-            let Some(entry) = rest.get(..header.size as usize) else {
-                return Err(broken(DecodeError::Truncated { needed: u64::from(header.size), available: rest.len() as u64 }));
-            };
-            check_inside(&self.set, &self.segment, next, (&header, entry), position)?;
+            let rest = &bytes[at..];
             // No checksum covers offsets: also those of what is not asked for must rise, or it is not known to be that.
-            if header.base_offset < after {
-                return Err(goes_back(&self.segment, position, header.base_offset, after));
-            }
-            after = header.next_offset();
+            let within = self.segment.base_offset().max(after)..next.unwrap_or(u64::MAX);
+            let Entry { base_offset, last_offset, size } = match self.sound_entry(rest, &within) {
+                Some(entry) => entry,
+                None => self.entry(rest, u64::from(self.start) + at as u64, next, after)?,
+            };
+            after = last_offset + 1;
             let from = at;
-            at += entry.len();
-            if header.last_offset >= self.limit {
+            at += size;
+            if last_offset >= self.limit {
                 end.get_or_insert(from);
-            } else if header.last_offset < self.from {
+            } else if last_offset < self.from {
                 start = at;
             } else {
-                header.verify_crc(entry).map_err(broken)?;
-                offsets.get_or_insert(header.base_offset..header.base_offset).end = after;
+                offsets.get_or_insert(base_offset..base_offset).end = after;
             }
         }
         buffer.reaches_limit = end.is_some();
         (buffer.start, buffer.end, buffer.offsets) = (buffer.pad + start, buffer.pad + end.unwrap_or(at), offsets);
         Ok(())
     }
+
+    /// The v2 batch that `rest` begins with, if nothing is wrong with it: [`Chunk::entry`] without reasons, for the loop over
+    /// all of them, and inlined there, so that its header stays in registers.
+    #[inline(always)]
+    fn sound_entry(&self, rest: &[u8], within: &Range<u64>) -> Option<Entry> {
+        let header = BatchHeader::parse_v2(rest)?;
+        let entry = rest.get(..header.size as usize)?;
+        let is_within = header.base_offset >= within.start && header.last_offset < within.end;
+        let is_sound = is_within && (!self.asks_for(header.last_offset) || header.verify_crc(entry).is_ok());
+        is_sound.then_some(Entry { base_offset: header.base_offset, last_offset: header.last_offset, size: entry.len() })
+    }
+
+    /// The entry of any format that `rest`, which is at `position` of its segment, begins with.
+    #[cold]
+    fn entry(&self, rest: &[u8], position: u64, next: Option<u64>, after: u64) -> Result<Entry> {
+        let broken = |cause| damage(&self.set, &self.segment, position, cause);
+        let header = BatchHeader::parse(rest).map_err(broken)?;
+        let BatchHeader { base_offset, last_offset, size, .. } = header;
+        let truncated = || broken(DecodeError::Truncated { needed: size.into(), available: rest.len() as u64 });
+        let entry = rest.get(..size as usize).ok_or_else(truncated)?;
+        check_inside(&self.set, &self.segment, next, (&header, entry), position)?;
+        if base_offset < after {
+            return Err(goes_back(&self.segment, position, base_offset, after));
+        }
+        if self.asks_for(last_offset) {
+            header.verify_crc(entry).map_err(broken)?;
+        }
+        Ok(Entry { base_offset, last_offset, size: entry.len() })
+    }
+
+    /// Whether the batch that ends with this offset is asked for.
+    #[inline]
+    fn asks_for(&self, last_offset: u64) -> bool {
+        (self.from..self.limit).contains(&last_offset)
+    }
+}
+
+/// An entry, as far as a piece has to know it.
+struct Entry {
+    base_offset: u64,
+    last_offset: u64,
+    size: usize,
 }
 
 /// The bytes of a piece. Its memory is reused for the next one.

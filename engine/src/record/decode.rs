@@ -43,7 +43,7 @@ impl Decoder {
     /// Calls `visit` with each record of `entry`, a v2 batch whose header is `header`, in order: the records and the checks of
     /// [`Decoder::records`], for those who have the header already and leave no record out. Ends at the first error, its own
     /// or the visitor's.
-    #[inline]
+    #[inline(always)]
     pub fn visit<E: From<DecodeError>>(
         &mut self,
         header: &BatchHeader,
@@ -55,7 +55,7 @@ impl Decoder {
 
     /// As [`Decoder::visit`], but only of the records that are `wanted`, by their place in the entry; the others are passed
     /// over without a look into them.
-    #[inline]
+    #[inline(always)]
     pub fn visit_some<E: From<DecodeError>>(
         &mut self,
         header: &BatchHeader,
@@ -101,7 +101,7 @@ impl Decoder {
         self.output.exchange(buffer);
     }
 
-    #[inline]
+    #[inline(always)]
     fn decompress_v2(&mut self, header: &BatchHeader, entry: &[u8]) -> Result<Place, DecodeError> {
         if header.magic < 2 {
             return Err(DecodeError::Magic(header.magic));
@@ -135,10 +135,10 @@ impl Decoder {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn decompress(&mut self, header: &BatchHeader, entry: &[u8]) -> Result<Place, DecodeError> {
-        // Most are not, and pay for nothing here.
-        if header.magic == 2 && header.codec() == Ok(Codec::None) { Ok(Place::Entry) } else { self.decompress_some(header, entry) }
+        // Most are not, and pay for nothing here: not even for a header in memory, of which the others get a copy.
+        if header.is_plain() { Ok(Place::Entry) } else { self.decompress_some(&{ *header }, entry) }
     }
 
     fn decompress_some(&mut self, header: &BatchHeader, entry: &[u8]) -> Result<Place, DecodeError> {
@@ -337,6 +337,7 @@ struct BatchCursor {
 }
 
 impl BatchCursor {
+    #[inline(always)]
     fn new(header: &BatchHeader) -> Self {
         Self {
             position: 0,

@@ -104,6 +104,8 @@ impl TimestampType {
 pub struct Attributes(pub u16);
 
 impl Attributes {
+    /// The codec's three bits.
+    const CODEC: u16 = 0x07;
     /// Timestamps are append times.
     pub const LOG_APPEND_TIME: u16 = 0x08;
     /// Part of a transaction.
@@ -115,11 +117,12 @@ impl Attributes {
 
     /// The codec, or the error for the three unused values.
     pub fn codec(self) -> Result<Codec, DecodeError> {
-        Codec::from_bits((self.0 & 7) as u8)
+        Codec::from_bits((self.0 & Self::CODEC) as u8)
     }
 
     /// Whether all bits of `mask` are set.
     #[must_use]
+    #[inline]
     pub fn has(self, mask: u16) -> bool {
         self.0 & mask == mask
     }
@@ -257,7 +260,7 @@ impl BatchHeader {
     }
 
     /// Compares the stored checksum with the bytes of the whole entry (`bytes.len() == self.size`).
-    #[inline]
+    #[inline(always)]
     pub fn verify_crc(&self, bytes: &[u8]) -> Result<(), DecodeError> {
         if bytes.len() as u64 != u64::from(self.size) {
             return Err(DecodeError::Truncated { needed: u64::from(self.size), available: bytes.len() as u64 });
@@ -274,8 +277,16 @@ impl BatchHeader {
         }
     }
 
+    /// Whether it is of a v2 batch that is not compressed.
+    #[must_use]
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.magic == 2 && self.attributes.0 & Attributes::CODEC == 0
+    }
+
     /// What the timestamps mean.
     #[must_use]
+    #[inline]
     pub fn timestamp_type(&self) -> TimestampType {
         match self.magic {
             0 => TimestampType::None,
@@ -286,12 +297,14 @@ impl BatchHeader {
 
     /// Whether the batch is part of a transaction.
     #[must_use]
+    #[inline]
     pub fn is_transactional(&self) -> bool {
         self.magic == 2 && self.attributes.has(Attributes::TRANSACTIONAL)
     }
 
     /// Whether the batch holds control records.
     #[must_use]
+    #[inline]
     pub fn is_control(&self) -> bool {
         self.magic == 2 && self.attributes.has(Attributes::CONTROL)
     }

@@ -36,12 +36,14 @@ impl<'a> RawHeaders<'a> {
         if count == 0 {
             return Ok(Self::default());
         }
-        Self::decode_some(reader, count)
+        let headers = Self::decode_some(reader.rest(), count)?;
+        reader.take(headers.bytes.len()).ok_or("headers are cut off")?;
+        Ok(headers)
     }
 
-    fn decode_some(reader: &mut Reader<'a>, count: i32) -> Result<Self, &'static str> {
+    fn decode_some(all: &'a [u8], count: i32) -> Result<Self, &'static str> {
         let count = u32::try_from(count).map_err(|_| "header count is negative")?;
-        let all = reader.rest();
+        let mut reader = Reader::new(all);
         if count as usize > all.len() {
             return Err("more headers than bytes");
         }

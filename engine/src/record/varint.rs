@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
                 self.rest = rest;
                 Some(unzigzag32(u32::from(a & 0x7f) | u32::from(b) << 7))
             }
-            _ => self.long_group(5).map(|raw| unzigzag32(raw as u32)),
+            _ => self.long(5).map(|raw| unzigzag32(raw as u32)),
         }
     }
 
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
                 self.rest = rest;
                 Some(unzigzag64(u64::from(a & 0x7f) | u64::from(b) << 7))
             }
-            _ => self.long_group(10).map(unzigzag64),
+            _ => self.long(10).map(unzigzag64),
         }
     }
 
@@ -80,17 +80,25 @@ impl<'a> Reader<'a> {
         Some((len >= 0).then_some(bytes))
     }
 
-    fn long_group(&mut self, bytes_max: usize) -> Option<u64> {
-        let mut value = 0;
-        for (i, &byte) in self.rest.iter().take(bytes_max).enumerate() {
-            value |= u64::from(byte & 0x7f) << (7 * i);
-            if byte < 0x80 {
-                self.rest = &self.rest[i + 1..];
-                return Some(value);
-            }
-        }
-        None
+    #[inline(always)]
+    fn long(&mut self, bytes_max: usize) -> Option<u64> {
+        let (value, rest) = long_group(self.rest, bytes_max)?;
+        self.rest = rest;
+        Some(value)
     }
+}
+
+/// A varint of any length and what follows it. By values, so that a reader whose varints are short stays in registers.
+#[inline(never)]
+fn long_group(bytes: &[u8], bytes_max: usize) -> Option<(u64, &[u8])> {
+    let mut value = 0;
+    for (i, &byte) in bytes.iter().take(bytes_max).enumerate() {
+        value |= u64::from(byte & 0x7f) << (7 * i);
+        if byte < 0x80 {
+            return Some((value, &bytes[i + 1..]));
+        }
+    }
+    None
 }
 
 #[inline]

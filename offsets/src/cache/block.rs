@@ -1,10 +1,12 @@
 //! The header of a block: 64 neighbouring partitions of a topic, as far as a group has committed for them.
 
+use keeplog_engine::prefetch::prefetch;
+
 use super::names::NameId;
 use super::runs::NOWHERE;
 
-/// No block.
-pub(super) const NONE: u32 = u32::MAX;
+/// No block, and no name.
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// Partitions of a block.
 pub(super) const SPAN: i32 = 64;
@@ -222,6 +224,14 @@ impl Headers {
     #[inline]
     pub(super) fn get_mut(&mut self, id: u32) -> &mut Block {
         &mut self.pieces[(id >> PIECE_BITS) as usize][id as usize % PIECE_LEN]
+    }
+
+    /// Begins to load one, if there is one with this number.
+    #[inline]
+    pub(super) fn prefetch(&self, id: u32) {
+        if let Some(piece) = self.pieces.get((id >> PIECE_BITS) as usize) {
+            prefetch(piece.as_ptr().addr() + id as usize % PIECE_LEN * size_of::<Block>());
+        }
     }
 
     /// All of them, by number.

@@ -103,14 +103,20 @@ impl Blocks {
         id != NONE && self.headers.get(id).place() == place
     }
 
-    /// Looks at where the entry of a partition would be put, so that it is at hand; not at one that is there already.
+    /// Begins to load where the entry of a partition would be put; not one that is there already.
     #[inline]
-    pub(super) fn look(&self, id: u32, bit: u32) -> u64 {
+    pub(super) fn prefetch_room(&self, id: u32, bit: u32) {
         let block = self.headers.get(id);
         let is_empty = bit < block.dense_len() && !block.has(bit);
         // No branch: which it is nobody can foresee.
-        let at = if is_empty { block.start + bit } else { 0 };
-        self.runs.look(at)
+        self.runs.prefetch(if is_empty { block.start + bit } else { 0 });
+    }
+
+    /// Begins to load the entry of a partition, if it has one.
+    #[inline]
+    pub(super) fn prefetch_entry(&self, id: u32, bit: u32) {
+        let block = self.headers.get(id);
+        self.runs.prefetch(if block.has(bit) { block.start + block.index(bit) as u32 } else { 0 });
     }
 
     fn make(&mut self, hash: u64, place: Place) -> u32 {

@@ -1,8 +1,6 @@
 //! Many blocks looked for at once. Each look-up is three waits for memory that follow each other: for the table, the header
 //! and the entry. One step of all of them at a time, the waits of each step overlap.
 
-use std::hint::black_box;
-
 use super::block::{NONE, Place};
 use super::blocks::Blocks;
 use super::names::NameId;
@@ -51,25 +49,28 @@ impl Lookups {
 }
 
 impl Blocks {
-    /// Finds the blocks of all places; makes those that there are none of.
+    /// Finds the blocks of all places; makes those that there are none of. What will be put there is expected soon.
     pub(crate) fn find_or_make_all(&mut self, lookups: &mut Lookups) {
         self.guess_all(lookups);
         let Lookups { places, bits, blocks, len } = lookups;
-        for (block, place) in blocks.iter_mut().zip(places).take(*len) {
+        for ((block, place), bit) in blocks.iter_mut().zip(places).zip(bits).take(*len) {
             if !self.is_at(*block, *place) {
                 *block = self.find_or_make(*place);
             }
+            self.prefetch_room(*block, *bit);
         }
-        let entries = blocks.iter().zip(bits).take(*len).map(|(block, bit)| self.look(*block, *bit));
-        black_box(entries.fold(0, |all, entry| all ^ entry));
     }
 
-    /// Finds the blocks of all places, as far as there are any.
+    /// Finds the blocks of all places, as far as there are any. What is there is expected soon.
     pub(super) fn find_all(&self, lookups: &mut Lookups) {
         self.guess_all(lookups);
-        for (block, place) in lookups.blocks.iter_mut().zip(lookups.places).take(lookups.len) {
-            if !self.is_at(*block, place) {
-                *block = self.find(place).unwrap_or(NONE);
+        let Lookups { places, bits, blocks, len } = lookups;
+        for ((block, place), bit) in blocks.iter_mut().zip(places).zip(bits).take(*len) {
+            if !self.is_at(*block, *place) {
+                *block = self.find(*place).unwrap_or(NONE);
+            }
+            if *block != NONE {
+                self.prefetch_entry(*block, *bit);
             }
         }
     }
@@ -77,6 +78,7 @@ impl Blocks {
     fn guess_all(&self, lookups: &mut Lookups) {
         for (block, place) in lookups.blocks.iter_mut().zip(lookups.places).take(lookups.len) {
             *block = self.guess(place);
+            self.headers.prefetch(*block);
         }
     }
 }

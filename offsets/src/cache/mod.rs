@@ -20,14 +20,13 @@ mod runs;
 
 use std::sync::Arc;
 
-use block::NONE;
-pub(crate) use block::Place;
+pub(crate) use block::{NONE, Place};
 pub(crate) use blocks::Blocks;
 use blocks::Unnamed;
 pub(crate) use entry::TopicId;
 use entry::Values;
 pub(crate) use lookups::Lookups;
-pub(crate) use names::{NameId, Names, is_same};
+pub(crate) use names::{NameId, Names, Recent};
 pub(crate) use raw::{Incoming, METADATA_MAX, RawBlock, RawEntry, Rebuild, SPANS, Texts, odd_words};
 
 use crate::record::OffsetKey;
@@ -104,38 +103,6 @@ impl KeyNames {
     /// The name of a place's topic.
     pub(crate) fn topic(&self, place: Place) -> &str {
         self.topics.name(place.topic)
-    }
-}
-
-/// The names that were asked for last: mostly the next ones are the same. Of a name that nobody has used, the number stands
-/// for nothing.
-#[derive(Default)]
-struct LastNames<'a> {
-    group: Option<(&'a str, NameId)>,
-    topic: Option<(&'a str, NameId)>,
-}
-
-impl<'a> LastNames<'a> {
-    #[inline]
-    fn group(&mut self, name: &'a str, names: &Names) -> NameId {
-        Self::number(&mut self.group, name, names)
-    }
-
-    #[inline]
-    fn topic(&mut self, name: &'a str, names: &Names) -> NameId {
-        Self::number(&mut self.topic, name, names)
-    }
-
-    #[inline]
-    fn number(last: &mut Option<(&'a str, NameId)>, name: &'a str, names: &Names) -> NameId {
-        match *last {
-            Some((known, id)) if is_same(known.as_bytes(), name.as_bytes()) => id,
-            _ => {
-                let id = names.find(name.as_bytes()).unwrap_or(NONE);
-                *last = Some((name, id));
-                id
-            }
-        }
     }
 }
 
@@ -230,11 +197,11 @@ impl OffsetCache {
         let mut found = Vec::with_capacity(keys.len());
         let mut lookups = Lookups::default();
         let mut values = [None; Lookups::MAX];
-        let mut names = LastNames::default();
+        let (mut groups, mut topics) = (Recent::<1>::new(&self.names.groups), Recent::<1>::new(&self.names.topics));
         for keys in keys.chunks(Lookups::MAX) {
             lookups.clear();
             for key in keys {
-                lookups.push(names.group(key.group, &self.names.groups), names.topic(key.topic, &self.names.topics), key.partition);
+                lookups.push(groups.find(key.group.as_bytes()), topics.find(key.topic.as_bytes()), key.partition);
             }
             self.blocks.find_all(&mut lookups);
             for (values, (block, bit)) in values.iter_mut().zip(lookups.found()) {

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
+use super::block::NONE;
+
 /// The number of a name. Reused once the name is gone.
 pub(crate) type NameId = u32;
 
@@ -46,6 +48,13 @@ impl Ends {
             _ => (name.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)), 0),
         };
         Self { head, tail, len: u32::try_from(name.len()).unwrap_or(u32::MAX) }
+    }
+
+    /// One of so many slots, a power of two. Names that are used together mostly differ at their ends.
+    #[inline(always)]
+    fn slot(&self, slots: usize) -> usize {
+        let mixed = (self.head ^ self.tail.rotate_left(16)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 32) as usize % slots
     }
 }
 
@@ -132,11 +141,29 @@ fn hash(hasher: &DefaultHashBuilder, ends: &Ends, name: &[u8]) -> u64 {
     if ends.len <= Ends::WHOLE_MAX { hasher.hash_one(ends) } else { hasher.hash_one(name) }
 }
 
-/// Whether two names are the same. Most have 8 to 16 bytes: two words from both ends, which may overlap, are all of them.
-#[inline(always)]
-pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
-    let ends = Ends::of(one);
-    ends == Ends::of(other) && (ends.len <= Ends::WHOLE_MAX || one == other)
+/// Names that were looked for last, as many as there are slots: mostly the next ones are among them.
+pub(crate) struct Recent<'n, const SLOTS: usize> {
+    names: &'n Names,
+    slots: [(Ends, NameId); SLOTS],
+}
+
+impl<'n, const SLOTS: usize> Recent<'n, SLOTS> {
+    pub(crate) fn new(names: &'n Names) -> Self {
+        Self { names, slots: [(Ends { head: 0, tail: 0, len: u32::MAX }, NONE); SLOTS] }
+    }
+
+    /// The number of a name; [`NONE`] of one that has none.
+    #[inline(always)]
+    pub(crate) fn find(&mut self, name: &[u8]) -> NameId {
+        let ends = Ends::of(name);
+        let slot = &mut self.slots[ends.slot(SLOTS)];
+        let is_it = slot.0 == ends && (ends.len <= Ends::WHOLE_MAX || slot.1 != NONE && self.names.name(slot.1).as_bytes() == name);
+        if !is_it {
+            let id = self.names.find_by(self.names.hash(&ends, name), &ends, name);
+            *slot = (ends, id.unwrap_or(NONE));
+        }
+        slot.1
+    }
 }
 
 /// Texts that many entries may share, each counted.

@@ -56,6 +56,23 @@ impl Piece {
         bytemuck::cast_slice_mut(&mut self.memory)
     }
 
+    /// One entry: less to do than [`Piece::entries`], whose length has to be divided first.
+    #[inline]
+    pub(super) fn entry(&self, at: usize) -> &Entry {
+        bytemuck::from_bytes(&self.memory[at * size_of::<Entry>()..][..size_of::<Entry>()])
+    }
+
+    #[inline]
+    pub(super) fn entry_mut(&mut self, at: usize) -> &mut Entry {
+        bytemuck::from_bytes_mut(&mut self.memory[at * size_of::<Entry>()..][..size_of::<Entry>()])
+    }
+
+    /// Where it begins.
+    #[inline]
+    pub(super) fn address(&self) -> usize {
+        self.memory.as_ptr().addr()
+    }
+
     /// Bytes taken, if the first `used` entries have been written to.
     pub(super) fn memory_bytes(&self, used: usize) -> usize {
         (used * size_of::<Entry>()).min(self.memory.len()).next_multiple_of(self.page_bytes)

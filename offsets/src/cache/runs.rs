@@ -1,6 +1,8 @@
 //! Short arrays of entries, many of them in a piece of memory. Pieces have one size, so that growing copies nothing; the
 //! first alone begins small.
 
+use keeplog_engine::prefetch::prefetch;
+
 use super::entry::Entry;
 use super::piece::Piece;
 
@@ -85,21 +87,23 @@ impl Runs {
     /// One entry of an array.
     #[inline]
     pub(super) fn entry(&self, at: u32) -> &Entry {
-        &self.pieces[(at >> PIECE_BITS) as usize].entries()[at as usize % PIECE_LEN]
+        self.pieces[(at >> PIECE_BITS) as usize].entry(at as usize % PIECE_LEN)
     }
 
-    /// Something of an entry, so that it is at hand as a whole: it may lie across two cache lines.
+    /// Begins to load an entry. It may lie across two cache lines.
     #[inline]
-    pub(super) fn look(&self, at: u32) -> u64 {
-        let Some(piece) = self.pieces.get((at >> PIECE_BITS) as usize) else { return 0 };
-        let [first, _, last] = piece.entries()[at as usize % PIECE_LEN];
-        first ^ last
+    pub(super) fn prefetch(&self, at: u32) {
+        if let Some(piece) = self.pieces.get((at >> PIECE_BITS) as usize) {
+            let address = piece.address() + at as usize % PIECE_LEN * size_of::<Entry>();
+            prefetch(address);
+            prefetch(address + size_of::<Entry>() - 1);
+        }
     }
 
     /// One entry of an array.
     #[inline]
     pub(super) fn entry_mut(&mut self, at: u32) -> &mut Entry {
-        &mut self.pieces[(at >> PIECE_BITS) as usize].entries_mut()[at as usize % PIECE_LEN]
+        self.pieces[(at >> PIECE_BITS) as usize].entry_mut(at as usize % PIECE_LEN)
     }
 
     /// An array. It lies in one piece.

@@ -1,9 +1,7 @@
 //! A record of a piece, as far as the fold has to know it.
 
-use crate::cache::NameId;
+use crate::cache::{NONE, NameId};
 
-/// No number yet.
-pub(super) const UNNAMED: NameId = NameId::MAX;
 pub(super) const NO_EPOCH: i32 = -1;
 
 /// What a record is.
@@ -107,8 +105,8 @@ impl Item {
             commit_timestamp_ms: 0,
             partition: 0,
             leader_epoch: NO_EPOCH,
-            group: UNNAMED,
-            topic: UNNAMED,
+            group: NONE,
+            topic: NONE,
             key_at: key_at as u32,
             value_at: 0,
             value_len: 0,

@@ -7,8 +7,8 @@
 //!
 //! ```text
 //! feed    the next piece, for whoever asks            Chunks of the engine
-//! parse   any number of pieces at a time              parse
-//! names   as numbers, new ones one thread at a time   parse
+//! parse   any number of pieces at a time; names       parse
+//!         as numbers, new ones one thread at a time
 //! turn    one piece after the other                   fold
 //! ```
 //! What comes of it is what [`Replay`] makes of the log in its order (`plain`). That is also what says what is wrong with
@@ -173,8 +173,7 @@ impl Crew<'_> {
                 ready?;
                 fold.check_follows(&piece)?;
                 fold.piece(&piece);
-                while piece.parse_more(&mut parser)? {
-                    piece.find_names(&self.names)?;
+                while piece.parse_more(&mut parser, &self.names)? {
                     fold.piece(&piece);
                 }
                 Ok(())
@@ -188,8 +187,8 @@ impl Crew<'_> {
     /// All that can be done before the turn.
     fn prepare(&self, chunk: Result<Chunk>, parser: &mut Parser, piece: &mut Piece) -> Result<(), Cause> {
         (self.progress)(piece.read(&chunk?)?);
-        piece.parse_more(parser)?;
-        piece.find_names(&self.names)
+        piece.parse_more(parser, &self.names)?;
+        Ok(())
     }
 }
 

@@ -4,22 +4,24 @@
 use std::ops::Range;
 
 use keeplog_engine::planted::{Defect, is_planted};
-use keeplog_engine::record::{BatchHeader, Codec, ControlType, DecodeError, Decoder, RecordRef};
+use keeplog_engine::record::{BatchHeader, ControlType, DecodeError, Decoder, RecordRef};
 use keeplog_engine::sync::{PoisonError, RwLock};
 use keeplog_engine::{Chunk, ChunkBuffer};
 
 use super::Cause;
-use super::item::{Item, Items, Kind, NO_EPOCH, Source, UNNAMED};
-use crate::cache::{Commit, KeyNames, NameId, Names, is_same};
+use super::item::{Item, Items, Kind, NO_EPOCH, Source};
+use crate::cache::{Commit, KeyNames, NONE, NameId, Names, Recent};
 use crate::record::{self, InternalTopic, OFFSET_KEY_V0, OffsetKey, OffsetValue, version_of};
 use crate::replay::{RecordPart, ReplayCounts, ReplayError};
 
 /// Once the batches of a piece take more than this when they are decompressed, they are taken in turns.
 const DECOMPRESSED_BYTES_MAX: usize = if cfg!(test) { 1 << 10 } else { 16 << 20 };
-/// Topics that are remembered while names are looked for.
+/// Topics that are remembered while names are looked for: they are few, where records of one group come in runs.
 const TOPICS: usize = 64;
 /// Where the name of the group is in the key of a commit.
 const GROUP_AT: usize = 4;
+/// A value of version 3 without metadata.
+const PLAIN_VALUE_BYTES: usize = 24;
 /// Where the metadata is in a value of version 4, if its length takes one byte.
 const METADATA_AT: usize = 15;
 /// From the end of the metadata to the topic id, if that is the only tagged field: the commit time, how many tagged fields
@@ -39,6 +41,8 @@ pub(super) struct Piece {
     decompressed: Vec<u8>,
     /// Keys and values from batches in old formats.
     copied: Vec<u8>,
+    /// Some of their names have no numbers yet.
+    has_new_names: bool,
     counts: ReplayCounts,
     bytes: u64,
 }
@@ -64,9 +68,11 @@ impl Piece {
     }
 
     /// Parses what is newest of what is not parsed yet. `false` if there was nothing.
-    pub(super) fn parse_more(&mut self, parser: &mut Parser) -> Result<bool, Cause> {
+    pub(super) fn parse_more(&mut self, parser: &mut Parser, names: &RwLock<KeyNames>) -> Result<bool, Cause> {
         while let Some(range) = self.left.pop() {
-            if parser.parse(self, range.clone())? {
+            let is_parsed = parser.parse(self, range.clone(), &names.read().unwrap_or_else(PoisonError::into_inner))?;
+            if is_parsed {
+                self.name_new(names)?;
                 return Ok(true);
             }
             let middle = middle(self.buffer.bytes(), &range)?;
@@ -75,49 +81,24 @@ impl Piece {
         Ok(false)
     }
 
-    /// Gives every name its number.
-    pub(super) fn find_names(&mut self, names: &RwLock<KeyNames>) -> Result<(), Cause> {
-        let found = {
-            let names = names.read().unwrap_or_else(PoisonError::into_inner);
-            self.name(|name| Ok(names.groups.find(name)), |name| Ok(names.topics.find(name)))?
-        };
-        if !found {
-            let names = &mut *names.write().unwrap_or_else(PoisonError::into_inner);
-            let KeyNames { groups, topics } = names;
-            self.name(|name| intern(groups, name), |name| intern(topics, name))?;
+    /// Gives numbers to the names that have none yet.
+    fn name_new(&mut self, names: &RwLock<KeyNames>) -> Result<(), Cause> {
+        if !self.has_new_names {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// Sets the numbers that are not known yet. Whether all of them are now.
-    #[inline(always)]
-    fn name(
-        &mut self,
-        mut group: impl FnMut(&[u8]) -> Result<Option<NameId>, Cause>,
-        mut topic: impl FnMut(&[u8]) -> Result<Option<NameId>, Cause>,
-    ) -> Result<bool, Cause> {
+        let KeyNames { groups, topics } = &mut *names.write().unwrap_or_else(PoisonError::into_inner);
         let mut items = std::mem::take(&mut self.items);
-        let mut all = true;
-        // Records of one group come in runs, and topics are few.
-        let mut last_group = (&[][..], UNNAMED);
-        let mut last_topics = [(&[][..], UNNAMED); TOPICS];
-        for item in items.all_mut().iter_mut().filter(|item| item.is_keyed() && (item.group == UNNAMED || item.topic == UNNAMED)) {
-            let names = self.bytes(item.source).get(item.key_at as usize..).unwrap_or_default();
-            let (name, rest) = names.split_at(item.group_len.into());
-            if last_group.1 == UNNAMED || !is_same(last_group.0, name) {
-                last_group = (name, group(name)?.unwrap_or(UNNAMED));
+        for item in items.all_mut().iter_mut().filter(|item| item.is_keyed()) {
+            let (name, rest) = self.bytes(item.source)[item.key_at as usize..].split_at(item.group_len.into());
+            if item.group == NONE {
+                item.group = intern(groups, name)?;
             }
-            item.group = last_group.1;
-            let name = &rest[2..2 + usize::from(item.topic_len)];
-            let last_topic = &mut last_topics[topic_slot(name)];
-            if last_topic.1 == UNNAMED || !is_same(last_topic.0, name) {
-                *last_topic = (name, topic(name)?.unwrap_or(UNNAMED));
+            if item.topic == NONE {
+                item.topic = intern(topics, &rest[2..2 + usize::from(item.topic_len)])?;
             }
-            item.topic = last_topic.1;
-            all &= item.group != UNNAMED && item.topic != UNNAMED;
         }
         self.items = items;
-        Ok(all)
+        Ok(())
     }
 
     pub(super) fn items(&self) -> &[Item] {
@@ -194,33 +175,33 @@ impl Piece {
     }
 }
 
-/// Where a topic is remembered.
-#[inline]
-fn topic_slot(name: &[u8]) -> usize {
-    let [.., first, second] = name else { return 0 };
-    (usize::from(*first) * 7 + usize::from(*second)) % TOPICS
+fn intern(names: &mut Names, name: &[u8]) -> Result<NameId, Cause> {
+    // Mostly it is that of an item before.
+    if let Some(id) = names.find(name) {
+        return Ok(id);
+    }
+    Ok(names.intern(std::str::from_utf8(name).map_err(|_| Cause::Name)?))
 }
 
-fn intern(names: &mut Names, name: &[u8]) -> Result<Option<NameId>, Cause> {
-    Ok(Some(names.intern(std::str::from_utf8(name).map_err(|_| Cause::Name)?)))
-}
-
-/// The lengths of the names in the key of a commit, and the partition, if it is laid out like one. Whether the names are text
-/// is seen when they are looked for.
+/// The names in the key of a commit, and the partition, if it is laid out like one. Whether the names are text is seen when they
+/// get their numbers.
 #[inline(always)]
-fn commit_key(key: &[u8]) -> Option<(u16, u16, i32)> {
+fn commit_key(key: &[u8]) -> Option<(&[u8], &[u8], i32)> {
     let [0, 0 | 1, high, low, rest @ ..] = key else { return None };
     let group_len = u16::from_be_bytes([*high, *low]);
-    let [high, low, rest @ ..] = rest.get(usize::from(group_len)..)? else { return None };
+    let (group, rest) = rest.split_at_checked(group_len.into())?;
+    let [high, low, rest @ ..] = rest else { return None };
     let topic_len = u16::from_be_bytes([*high, *low]);
-    let partition = rest.get(usize::from(topic_len)..)?.first_chunk()?;
+    let (topic, rest) = rest.split_at_checked(topic_len.into())?;
+    let partition = rest.first_chunk()?;
     // A negative length is none.
-    ((group_len | topic_len) >> 15 == 0).then_some((group_len, topic_len, i32::from_be_bytes(*partition)))
+    ((group_len | topic_len) >> 15 == 0).then_some((group, topic, i32::from_be_bytes(*partition)))
 }
 
 /// Offset, leader epoch and commit time of a value of version 3 without metadata.
 #[inline(always)]
 fn plain_value(value: &[u8]) -> Option<(i64, i32, i64)> {
+    let value: &[u8; PLAIN_VALUE_BYTES] = value.first_chunk()?;
     let (version, rest) = value.split_first_chunk::<2>()?;
     let (offset, rest) = rest.split_first_chunk()?;
     let (leader_epoch, rest) = rest.split_first_chunk()?;
@@ -257,8 +238,8 @@ impl Parser {
     }
 
     /// Parses the batches in `range`. `false` if they take too much memory together.
-    fn parse(&mut self, piece: &mut Piece, range: Range<usize>) -> Result<bool, Cause> {
-        let Piece { buffer, items, producers, decompressed, copied, counts, bytes: read, .. } = piece;
+    fn parse(&mut self, piece: &mut Piece, range: Range<usize>, names: &KeyNames) -> Result<bool, Cause> {
+        let Piece { buffer, items, producers, decompressed, copied, has_new_names, counts, bytes: read, .. } = piece;
         items.clear();
         producers.clear();
         copied.clear();
@@ -266,43 +247,61 @@ impl Parser {
         // What an earlier piece has left there that could not be parsed to its end.
         self.decoder.exchange_kept(decompressed);
         let bytes = buffer.bytes();
-        let mut sink = Sink { items, counts, producer: 0, start_offset: self.start_offset, skips_tombstones: self.skips_tombstones };
+        let start = bytes.as_ptr().addr();
+        *has_new_names = false;
+        let mut sink = Sink {
+            items,
+            counts,
+            groups: Recent::new(&names.groups),
+            topics: Recent::new(&names.topics),
+            has_new_names,
+            producer: 0,
+            start_offset: self.start_offset,
+            skips_tombstones: self.skips_tombstones,
+        };
         let (mut at, mut kept) = (range.start, 0);
         while at < range.end {
             if kept + copied.len() > DECOMPRESSED_BYTES_MAX {
                 return Ok(false);
             }
             let rest = &bytes[at..];
-            // Not by `map_or_else`, which would move it about.
-            let header = match BatchHeader::parse_v2(rest) {
-                Some(header) => header,
-                None => BatchHeader::parse(rest)?,
-            };
+            sink.producer = 0;
+            // Nearly all are like this. The header is in registers as long as it is handed to nobody.
+            if let Some(header) = BatchHeader::parse_v2(rest)
+                && header.is_plain()
+                && !header.is_control()
+            {
+                if header.is_transactional() {
+                    producers.push(header.producer_id);
+                    sink.producer = producers.len() as u32;
+                }
+                let entry = &rest[..header.size as usize];
+                at += entry.len();
+                self.decoder.visit(&header, entry, |record| sink.record(record, Source::Read, |part| part.as_ptr().addr() - start))?;
+                continue;
+            }
+            let header = BatchHeader::parse(rest)?;
             let entry = &rest[..header.size as usize];
             at += entry.len();
-            sink.producer = 0;
             if header.is_control() {
                 sink.markers(&header, self.decoder.records(entry)?)?;
+                continue;
+            }
+            if header.magic < 2 {
+                for record in self.decoder.records(entry)? {
+                    sink.copy(&record?, copied)?;
+                }
                 continue;
             }
             if header.is_transactional() {
                 producers.push(header.producer_id);
                 sink.producer = producers.len() as u32;
             }
-            if header.magic < 2 {
-                for record in self.decoder.records(entry)? {
-                    sink.copy(&record?, copied)?;
-                }
-            } else if header.codec()? == Codec::None {
-                let start = bytes.as_ptr().addr();
-                self.decoder.visit(&header, entry, |record| sink.record(record, Source::Read, |part| part.as_ptr().addr() - start))?;
-            } else {
-                self.decoder.visit_kept(&header, entry, |record, body_at| {
-                    kept = body_at + record.body.len();
-                    let start = record.body.as_ptr().addr();
-                    sink.record(record, Source::Decompressed, |part| part.as_ptr().addr() - start + body_at)
-                })?;
-            }
+            self.decoder.visit_kept(&header, entry, |record, body_at| {
+                kept = body_at + record.body.len();
+                let start = record.body.as_ptr().addr();
+                sink.record(record, Source::Decompressed, |part| part.as_ptr().addr() - start + body_at)
+            })?;
         }
         self.decoder.exchange_kept(decompressed);
         // Of one batch alone that may be more.
@@ -342,6 +341,9 @@ impl From<Stop> for Cause {
 struct Sink<'p> {
     items: &'p mut Items,
     counts: &'p mut ReplayCounts,
+    groups: Recent<'p, 1>,
+    topics: Recent<'p, TOPICS>,
+    has_new_names: &'p mut bool,
     producer: u32,
     start_offset: u64,
     skips_tombstones: bool,
@@ -356,26 +358,44 @@ impl Sink<'_> {
         if offset < self.start_offset || (self.skips_tombstones && record.value.is_none()) {
             return Ok(());
         }
-        let in_key = |source| ReplayError { offset, part: RecordPart::Key, source };
-        let Some(key) = record.key else { return Err(in_key(record::DecodeError::Null { at: 0 }).into()) };
-        let Some((group_len, topic_len, partition)) = commit_key(key) else {
-            return self.of_group(key, record, source, at);
+        let Some(key) = record.key else {
+            return Err(ReplayError { offset, part: RecordPart::Key, source: record::DecodeError::Null { at: 0 } }.into());
         };
+        let Some((group_name, topic_name, partition)) = commit_key(key) else {
+            // A copy: the record itself is nowhere in memory.
+            return self.of_group(key, &{ *record }, source, at);
+        };
+        let (group, topic) = (self.groups.find(group_name), self.topics.find(topic_name));
+        *self.has_new_names |= group == NONE || topic == NONE;
         self.counts.records += 1;
         self.counts.old_keys += u64::from(key[1] == OLD_KEY);
+        let plain = record.value.and_then(plain_value);
+        let (number, leader_epoch, commit_timestamp_ms) = plain.unwrap_or((0, NO_EPOCH, 0));
         let item = self.items.next();
-        *item = Item::new(offset, Kind::Tombstone, source, at(key) + GROUP_AT);
-        (item.partition, item.group_len, item.topic_len, item.producer) = (partition, group_len, topic_len, self.producer);
-        let Some(value) = record.value else {
-            self.counts.tombstones += 1;
-            return Ok(());
+        *item = Item {
+            record_offset: offset,
+            number,
+            commit_timestamp_ms,
+            partition,
+            leader_epoch,
+            group,
+            topic,
+            key_at: (at(key) + GROUP_AT) as u32,
+            value_at: 0,
+            value_len: 0,
+            producer: self.producer,
+            // Both have 15 bits.
+            group_len: group_name.len() as u16,
+            topic_len: topic_name.len() as u16,
+            kind: if plain.is_some() { Kind::Commit } else { Kind::Tombstone },
+            source,
         };
-        if let Some((offset, leader_epoch, commit_timestamp_ms)) = plain_value(value) {
-            item.kind = Kind::Commit;
-            (item.number, item.leader_epoch, item.commit_timestamp_ms) = (offset, leader_epoch, commit_timestamp_ms);
-            return Ok(());
+        match record.value {
+            None => self.counts.tombstones += 1,
+            Some(value) if plain.is_none() => Self::value(item, self.counts, value, at(value))?,
+            Some(_) => {}
         }
-        Self::value(item, self.counts, value, at(value))
+        Ok(())
     }
 
     /// Has in `item` what `value`, which is at `value_at`, says.
