@@ -5,7 +5,7 @@
 //! has several turns of under way at the same time. What they go over is in its cache.
 
 use keeplog_engine::planted::{Defect, is_planted};
-use keeplog_engine::record::{BatchHeader, Codec, DecodeError, Decoder, RecordRef};
+use keeplog_engine::record::{BatchHeader, DecodeError, Decoder, RecordRef};
 use keeplog_engine::storage::{File, read_exact_at};
 use keeplog_engine::{Error, Result};
 
@@ -104,7 +104,7 @@ impl<'a> Scanner<'a> {
             .with(Traits::KEEPS_EMPTY, self.rules.keeps_empty(header))
             .with(Traits::HAS_HORIZON, horizon.is_some())
             .with(Traits::LEGACY, header.magic < 2)
-            .with(Traits::COMPRESSED, header.magic == 2 && header.codec() != Ok(Codec::None))
+            .with(Traits::COMPRESSED, header.magic == 2 && !header.is_plain())
             .with(Traits::TOMBSTONES_EXPIRED, expired)
     }
 

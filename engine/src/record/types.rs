@@ -36,14 +36,16 @@ impl<'a> RawHeaders<'a> {
         if count == 0 {
             return Ok(Self::default());
         }
-        let headers = Self::decode_some(reader.rest(), count)?;
-        reader.take(headers.bytes.len()).ok_or("headers are cut off")?;
+        let headers;
+        (headers, *reader) = Self::decode_some(*reader, count)?;
         Ok(headers)
     }
 
-    fn decode_some(all: &'a [u8], count: i32) -> Result<Self, &'static str> {
+    /// As [`RawHeaders::decode`], behind the count, and what follows. By values, so that a reader without headers stays in
+    /// registers.
+    fn decode_some(mut reader: Reader<'a>, count: i32) -> Result<(Self, Reader<'a>), &'static str> {
         let count = u32::try_from(count).map_err(|_| "header count is negative")?;
-        let mut reader = Reader::new(all);
+        let all = reader.rest();
         if count as usize > all.len() {
             return Err("more headers than bytes");
         }
@@ -51,7 +53,7 @@ impl<'a> RawHeaders<'a> {
             reader.nullable().ok_or("header key is cut off")?.ok_or("header key is null")?;
             reader.nullable().ok_or("header value is cut off")?;
         }
-        Ok(Self { count, bytes: &all[..all.len() - reader.rest().len()] })
+        Ok((Self { count, bytes: &all[..all.len() - reader.rest().len()] }, reader))
     }
 
     /// How many there are.

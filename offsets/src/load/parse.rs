@@ -255,6 +255,7 @@ impl Parser {
             groups: Recent::new(&names.groups),
             topics: Recent::new(&names.topics),
             has_new_names,
+            producers,
             producer: 0,
             start_offset: self.start_offset,
             skips_tombstones: self.skips_tombstones,
@@ -265,16 +266,12 @@ impl Parser {
                 return Ok(false);
             }
             let rest = &bytes[at..];
-            sink.producer = 0;
             // Nearly all are like this. The header is in registers as long as it is handed to nobody.
             if let Some(header) = BatchHeader::parse_v2(rest)
                 && header.is_plain()
                 && !header.is_control()
             {
-                if header.is_transactional() {
-                    producers.push(header.producer_id);
-                    sink.producer = producers.len() as u32;
-                }
+                sink.begin(&header);
                 let entry = &rest[..header.size as usize];
                 at += entry.len();
                 self.decoder.visit(&header, entry, |record| sink.record(record, Source::Read, |part| part.as_ptr().addr() - start))?;
@@ -287,21 +284,18 @@ impl Parser {
                 sink.markers(&header, self.decoder.records(entry)?)?;
                 continue;
             }
+            sink.begin(&header);
             if header.magic < 2 {
                 for record in self.decoder.records(entry)? {
                     sink.copy(&record?, copied)?;
                 }
-                continue;
+            } else {
+                self.decoder.visit_kept(&header, entry, |record, body_at| {
+                    kept = body_at + record.body.len();
+                    let start = record.body.as_ptr().addr();
+                    sink.record(record, Source::Decompressed, |part| part.as_ptr().addr() - start + body_at)
+                })?;
             }
-            if header.is_transactional() {
-                producers.push(header.producer_id);
-                sink.producer = producers.len() as u32;
-            }
-            self.decoder.visit_kept(&header, entry, |record, body_at| {
-                kept = body_at + record.body.len();
-                let start = record.body.as_ptr().addr();
-                sink.record(record, Source::Decompressed, |part| part.as_ptr().addr() - start + body_at)
-            })?;
         }
         self.decoder.exchange_kept(decompressed);
         // Of one batch alone that may be more.
@@ -344,12 +338,23 @@ struct Sink<'p> {
     groups: Recent<'p, 1>,
     topics: Recent<'p, TOPICS>,
     has_new_names: &'p mut bool,
+    producers: &'p mut Vec<i64>,
     producer: u32,
     start_offset: u64,
     skips_tombstones: bool,
 }
 
 impl Sink<'_> {
+    /// Before the records of a batch.
+    #[inline(always)]
+    fn begin(&mut self, header: &BatchHeader) {
+        self.producer = 0;
+        if header.is_transactional() {
+            self.producers.push(header.producer_id);
+            self.producer = self.producers.len() as u32;
+        }
+    }
+
     /// Takes in a record; `at` tells where a part of it is.
     // Inlined into its loops.
     #[inline(always)]
