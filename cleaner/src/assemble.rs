@@ -26,6 +26,8 @@ pub(crate) struct Part {
     pub(crate) bytes: u64,
     /// Whether they differ from what was read.
     pub(crate) changed: bool,
+    /// Whether tombstones went because their time was over.
+    pub(crate) lost_tombstones: bool,
     pub(crate) kept: Kept,
 }
 
@@ -45,7 +47,7 @@ impl Part {
         kept.shrink_to_fit();
         let bytes = kept.len() as u64;
         let kept = if held.take(bytes) { Kept::Bytes(kept) } else { Kept::Bits(chunk.live_bits()) };
-        Self { at: task.at, bounds: task.bounds, bytes, changed, kept }
+        Self { at: task.at, bounds: task.bounds, bytes, changed, lost_tombstones: chunk.loses_tombstones(), kept }
     }
 
     /// Bytes that are held of it.
@@ -92,6 +94,8 @@ pub(crate) struct Group {
     pub(crate) bytes: u64,
     /// Whether they differ from what was read.
     pub(crate) changed: bool,
+    /// Whether tombstones went because their time was over.
+    pub(crate) lost_tombstones: bool,
     /// What retention judges the age of the newest segment by of which anything stays, ms.
     pub(crate) age_ms: Option<i64>,
 }
@@ -154,8 +158,9 @@ impl Assembly {
         }
         let parts: Vec<Part> = state.begun.remove(&at).unwrap_or_default().parts.into_iter().flatten().collect();
         let (bytes, changed) = (parts.iter().map(|part| part.bytes).sum(), parts.iter().any(|part| part.changed));
+        let lost_tombstones = parts.iter().any(|part| part.lost_tombstones);
         let age_ms = (bytes > 0).then(|| pass.log.sources[at].age_ms());
-        state.waiting.insert(at, Group { sources: at..at + 1, parts, bytes, changed, age_ms });
+        state.waiting.insert(at, Group { sources: at..at + 1, parts, bytes, changed, lost_tombstones, age_ms });
         state.join(&self.joints, pass)
     }
 }
@@ -172,6 +177,7 @@ impl State {
                     open.parts.extend(older.parts);
                     open.bytes += older.bytes;
                     open.changed |= older.changed;
+                    open.lost_tombstones |= older.lost_tombstones;
                     open.age_ms = open.age_ms.or(older.age_ms);
                 }
                 open => complete.extend(open.replace(older)),

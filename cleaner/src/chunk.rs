@@ -200,6 +200,13 @@ impl Chunk {
         }
     }
 
+    /// Whether it has tombstones whose time is over.
+    pub(crate) fn loses_tombstones(&self) -> bool {
+        let expired = |probe: &Probe| probe.marks.has(Marks::EXPIRED);
+        let in_entry = |(i, entry): (usize, &Entry)| entry.traits.has(Traits::TOMBSTONES_EXPIRED) && self.probes_of(i).iter().any(expired);
+        self.entries.iter().enumerate().any(in_entry)
+    }
+
     /// One bit a probe: whether its record is live.
     pub(crate) fn live_bits(&self) -> Vec<u64> {
         let mut bits = vec![0; self.probes.len().div_ceil(64)];

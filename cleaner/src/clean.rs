@@ -1,27 +1,29 @@
 //! One pass over a real log: its segments as sources, a rewrite of them as the target.
 
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use keeplog_engine::room;
 use keeplog_engine::storage::{File, OpenMode, Storage, read_full_at};
 use keeplog_engine::sync::{Mutex, on_threads};
-use keeplog_engine::{Error, ErrorKind, Log, OutputSegment, Replaced, Result, Rewrite, SealedOutput, Segment};
+use keeplog_engine::{Error, ErrorKind, Log, Replaced, Result, Segment};
 use keeplog_index::{AbortedTxn, TxnIndex};
 
 use crate::options::{CleanOptions, CleanOutcome, CleanReport, Watch};
-use crate::pass::{Approach, Outputs, Ran, Target, run};
+use crate::pass::{Approach, Ran, Target, run};
 use crate::source::{LogView, ProducerEnd, Source};
+use crate::target::{NoTarget, RewriteTarget};
 use crate::walk::OP;
-use crate::work::{lock, unlocked};
+use crate::work::lock;
 
 /// Cleans `log` once: of every key in the range, only the newest record stays, and what Kafka's cleaner keeps
-/// beside it. Appends and reads go on meanwhile; they see the old segments until all new ones are finished.
+/// beside it. Appends and reads go on meanwhile; they see the old segments until all new ones are finished, or until their own
+/// are, where the device is short of room: see [`Watch::wants_room`].
 ///
 /// The caller keeps [`CleanReport::new_dirty`] for the next pass ([`keeplog_engine::Log::set_cleaner_offset`]).
-/// A pass that fails or is stopped leaves the log as it was. (A failure of the swap itself, which is a handful of
+/// A pass that fails or is stopped leaves the log as it was, but for what was swapped by then for want of room: there, too, the
+/// newest record of every key is as it was. (A failure of the swap itself, which is a handful of
 /// renames, leaves what the next open completes.)
 ///
 /// ```
@@ -70,11 +72,10 @@ pub fn clean(log: &Log, options: &CleanOptions, watch: &dyn Watch) -> Result<Cle
 
 fn attempt(log: &Log, options: &CleanOptions, watch: &dyn Watch, approach: Approach) -> Result<(Ran, Option<Replaced>)> {
     if options.dry_run {
-        let segments = log.segments();
-        let from = segments.position_of(log.start_offset());
-        return Ok((attempt_on(log, &segments.all()[from..], options, watch, approach, &NoTarget)?, None));
+        let segments = slots(log, log.segments().all().iter().cloned());
+        return Ok((attempt_on(log, &segments, options, watch, approach, &NoTarget)?, None));
     }
-    let rewrite = log.begin_rewrite()?;
+    let mut rewrite = log.begin_rewrite()?;
     // From here on no truncation comes in between.
     let cut = options.as_of_truncations.and_then(|earlier| log.lowest_truncation_since(earlier));
     let mut options = options.clone();
@@ -83,27 +84,38 @@ fn attempt(log: &Log, options: &CleanOptions, watch: &dyn Watch, approach: Appro
         options.first_dirty = options.first_dirty.min(cut);
         options.first_uncleanable = Some(options.first_uncleanable.map_or(cut, |bound| bound.min(cut)));
     }
-    let segments = Arc::clone(rewrite.sources());
-    // What lies below the start as a whole is retention's to remove, and nobody's to read.
-    let from = segments.position_of(log.start_offset());
-    let target = RewriteTarget { log, rewrite, from, written: Mutex::default(), synced: Mutex::default() };
-    let ran = attempt_on(log, &segments.all()[from..], &options, watch, approach, &target)?;
-    drop(segments);
+    let segments = slots(log, rewrite.release_sources());
+    let target = RewriteTarget::new(log, rewrite, &segments, watch);
+    let ran = attempt_on(log, &segments, &options, watch, approach, &target)?;
     let is_done = matches!(&ran, Ran::Done(report) if report.outcome == CleanOutcome::Cleaned);
     let replaced = if is_done { Some(target.commit()?) } else { None };
     Ok((ran, replaced))
 }
 
+/// A segment of a log under a pass; none once it was swapped, so that its files can be closed and removed.
+pub(crate) type Slot = Mutex<Option<Arc<Segment>>>;
+
+/// Of `segments`, all of `log`, those that a pass is given: what lies below the start as a whole is retention's to remove, and
+/// nobody's to read.
+fn slots(log: &Log, segments: impl IntoIterator<Item = Arc<Segment>>) -> Vec<Slot> {
+    let mut segments: Vec<_> = segments.into_iter().collect();
+    let start = log.start_offset();
+    let from = segments.partition_point(|segment| segment.base_offset() <= start).saturating_sub(1);
+    segments.drain(from..).map(|segment| Mutex::new(Some(segment))).collect()
+}
+
 fn attempt_on(
     log: &Log,
-    segments: &[Arc<Segment>],
+    segments: &[Slot],
     options: &CleanOptions,
     watch: &dyn Watch,
     approach: Approach,
     target: &dyn Target,
 ) -> Result<Ran> {
-    let source = |segment: &Arc<Segment>| -> Result<Box<dyn Source>> { Ok(Box::new(LogSource::new(segment, log.storage())?)) };
-    let sources = segments.iter().map(source).collect::<Result<Vec<_>>>()?;
+    let opened = segments.iter().filter_map(|slot| lock(slot).clone().map(|segment| (slot, segment)));
+    let source =
+        |(slot, segment): (_, Arc<Segment>)| -> Result<Box<dyn Source>> { Ok(Box::new(LogSource::new(slot, &segment, log.storage())?)) };
+    let sources = opened.map(source).collect::<Result<Vec<_>>>()?;
     let producers = log.active_producers().into_iter().map(|producer| ProducerEnd {
         producer_id: producer.id,
         producer_epoch: producer.epoch,
@@ -114,29 +126,50 @@ fn attempt_on(
 }
 
 /// A segment of a log, as large as it was when the pass began.
-struct LogSource {
-    segment: Arc<Segment>,
+struct LogSource<'s> {
+    slot: &'s Slot,
     storage: Arc<dyn Storage>,
     path: PathBuf,
+    base_offset: u64,
     size_bytes: u32,
+    offset_index_bytes: u32,
+    time_index_bytes: u32,
+    age_ms: i64,
     modified_ms: i64,
 }
 
-impl LogSource {
-    fn new(segment: &Arc<Segment>, storage: &Arc<dyn Storage>) -> Result<Self> {
+impl<'s> LogSource<'s> {
+    fn new(slot: &'s Slot, segment: &Segment, storage: &Arc<dyn Storage>) -> Result<Self> {
         let path = segment.path();
         let size = segment.size_bytes();
         let size_bytes = u32::try_from(size).ok().filter(|size| i32::try_from(*size).is_ok()).ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, OP, format!("{size} bytes are more than the 2147483647 that a segment may have")).at(&path)
         })?;
         let modified_ms = segment.modified_ms()?;
-        Ok(Self { segment: Arc::clone(segment), storage: Arc::clone(storage), path, size_bytes, modified_ms })
+        let timestamp = segment.largest_timestamp();
+        Ok(Self {
+            slot,
+            storage: Arc::clone(storage),
+            path,
+            base_offset: segment.base_offset(),
+            size_bytes,
+            offset_index_bytes: segment.offset_index_bytes(),
+            time_index_bytes: segment.time_index_bytes(),
+            age_ms: if (0..=storage.now_ms()).contains(&timestamp) { timestamp } else { modified_ms },
+            modified_ms,
+        })
+    }
+
+    fn segment(&self) -> Result<Arc<Segment>> {
+        // invariant: of what was swapped everything was read, and nobody asks again.
+        let gone = || Error::new(ErrorKind::Closed, OP, "the segment was swapped").at(&self.path);
+        lock(self.slot).clone().ok_or_else(gone)
     }
 }
 
-impl Source for LogSource {
+impl Source for LogSource<'_> {
     fn base_offset(&self) -> u64 {
-        self.segment.base_offset()
+        self.base_offset
     }
 
     fn size_bytes(&self) -> u32 {
@@ -144,11 +177,11 @@ impl Source for LogSource {
     }
 
     fn offset_index_bytes(&self) -> u32 {
-        self.segment.offset_index_bytes()
+        self.offset_index_bytes
     }
 
     fn time_index_bytes(&self) -> u32 {
-        self.segment.time_index_bytes()
+        self.time_index_bytes
     }
 
     fn modified_ms(&self) -> i64 {
@@ -156,8 +189,7 @@ impl Source for LogSource {
     }
 
     fn age_ms(&self) -> i64 {
-        let timestamp = self.segment.largest_timestamp();
-        if (0..=self.storage.now_ms()).contains(&timestamp) { timestamp } else { self.modified_ms }
+        self.age_ms
     }
 
     fn path(&self) -> &Path {
@@ -165,11 +197,15 @@ impl Source for LogSource {
     }
 
     fn file(&self) -> Result<Arc<dyn File>> {
-        self.segment.file()
+        self.segment()?.file()
+    }
+
+    fn is_gone(&self) -> bool {
+        lock(self.slot).is_none()
     }
 
     fn index_positions(&self) -> Result<Vec<u32>> {
-        Ok(self.segment.offset_entries()?.into_iter().map(|entry| entry.position).collect())
+        Ok(self.segment()?.offset_entries()?.into_iter().map(|entry| entry.position).collect())
     }
 
     fn aborted_txns(&self) -> Result<Vec<AbortedTxn>> {
@@ -189,133 +225,5 @@ impl Source for LogSource {
         let bytes = read().map_err(|e| Error::io(OP, &path, e))?;
         let all = TxnIndex::new(bytes).iter().collect::<Result<Vec<_>, _>>();
         all.map_err(|e| Error::corrupt(OP, &path, 0, format!("{e}; run verify")).caused_by(e))
-    }
-}
-
-/// So many groups may have outputs whose sync is still to come. Syncing many at a time costs little more than syncing one
-/// (what the device has been given meanwhile is there by then), but each holds its files open.
-const UNSYNCED_MAX: usize = 64;
-
-/// The outputs of groups, with the places of their sources.
-type Written = Vec<(Range<usize>, Vec<SealedOutput>)>;
-
-/// Outputs under temporary names, until all are there.
-struct RewriteTarget<'l> {
-    log: &'l Log,
-    rewrite: Rewrite,
-    /// Place, in the log, of the first segment that the pass was given.
-    from: usize,
-    written: Mutex<Written>,
-    synced: Mutex<Written>,
-}
-
-impl RewriteTarget<'_> {
-    /// Puts `written` on stable storage.
-    fn sync(&self, mut written: Written) -> Result<()> {
-        written.iter_mut().flat_map(|(_, outputs)| outputs).try_for_each(SealedOutput::sync)?;
-        lock(&self.synced).append(&mut written);
-        Ok(())
-    }
-
-    /// Puts all outputs in the place of their sources, whose files are left to be removed.
-    fn commit(self) -> Result<Replaced> {
-        self.sync(std::mem::take(&mut *lock(&self.written)))?;
-        let Self { log, mut rewrite, from, synced, .. } = self;
-        // A record goes because a newer one is there: that one must outlast a crash too. Until its own segment is
-        // swapped, or if that is left untouched, it may never have been synced. Nor may the offset that this pass came to
-        // be remembered longer than what lies below it.
-        if log.recovery_point() < rewrite.sources().active().base_offset() {
-            log.sync()?;
-        }
-        // Oldest first: a tombstone or an abort marker must not go while older data that it covers can come back.
-        let mut outputs = unlocked(synced);
-        outputs.sort_unstable_by_key(|(sources, _)| sources.start);
-        // A segment that was swapped is open for whoever still reads it, and closed when nobody does: nor is it held here.
-        let mut segments: Vec<_> = rewrite.release_sources().into_iter().map(Some).collect();
-        for (sources, outputs) in outputs {
-            let group: Vec<_> = segments[from..][sources].iter_mut().filter_map(Option::take).collect();
-            rewrite.swap(&group, outputs)?;
-        }
-        Ok(rewrite.finish())
-    }
-}
-
-impl Target for RewriteTarget<'_> {
-    fn begin(&self, sources: Range<usize>) -> Result<Box<dyn Outputs + '_>> {
-        Ok(Box::new(RewriteOutputs { target: self, sources, open: None, sealed: Vec::new() }))
-    }
-
-    fn is_unwanted(&self) -> bool {
-        self.rewrite.is_unwanted()
-    }
-}
-
-struct RewriteOutputs<'t> {
-    target: &'t RewriteTarget<'t>,
-    sources: Range<usize>,
-    open: Option<OutputSegment>,
-    sealed: Vec<SealedOutput>,
-}
-
-impl Outputs for RewriteOutputs<'_> {
-    fn start(&mut self, base_offset: u64) -> Result<()> {
-        self.open = Some(self.target.rewrite.create_output(base_offset)?);
-        Ok(())
-    }
-
-    fn append(&mut self, entries: &[u8]) -> Result<()> {
-        match &mut self.open {
-            Some(open) if !entries.is_empty() => open.append(entries),
-            _ => Ok(()),
-        }
-    }
-
-    fn finish(&mut self, aborts: &[AbortedTxn], modified_ms: i64) -> Result<()> {
-        if let Some(mut open) = self.open.take() {
-            aborts.iter().try_for_each(|txn| open.append_aborted(*txn))?;
-            self.sealed.push(open.seal(modified_ms)?);
-        }
-        Ok(())
-    }
-
-    fn hand_over(self: Box<Self>) -> Result<()> {
-        let Self { target, sources, sealed, .. } = *self;
-        let due = {
-            let mut written = lock(&target.written);
-            written.push((sources, sealed));
-            if written.len() < UNSYNCED_MAX {
-                return Ok(());
-            }
-            // The older half: by now most of it is with the device.
-            written.drain(..UNSYNCED_MAX / 2).collect()
-        };
-        target.sync(due)
-    }
-}
-
-/// Where the outputs of a dry run go.
-struct NoTarget;
-
-impl Target for NoTarget {
-    fn begin(&self, _: Range<usize>) -> Result<Box<dyn Outputs + '_>> {
-        Ok(Box::new(Self))
-    }
-}
-
-impl Outputs for NoTarget {
-    fn start(&mut self, _: u64) -> Result<()> {
-        Ok(())
-    }
-
-    fn append(&mut self, _: &[u8]) -> Result<()> {
-        Ok(())
-    }
-
-    fn finish(&mut self, _: &[AbortedTxn], _: i64) -> Result<()> {
-        Ok(())
-    }
-
-    fn hand_over(self: Box<Self>) -> Result<()> {
-        Ok(())
     }
 }

@@ -56,6 +56,7 @@ mod progress;
 mod scan;
 pub mod schedule;
 mod source;
+mod target;
 mod transactions;
 mod walk;
 mod work;

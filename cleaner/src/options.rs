@@ -404,8 +404,17 @@ pub trait Watch: Sync {
         let _ = progress;
     }
 
-    /// Asked before each piece, and before the swap; `true` stops the pass and leaves the log as it was.
+    /// Asked before each piece, and before the swap; `true` stops the pass and leaves the log as it was, but for what was swapped
+    /// already: see [`Watch::wants_room`].
     fn is_stopped(&self) -> bool {
+        false
+    }
+
+    /// Asked when outputs are finished; `true` puts them in the place of their sources at once, instead of all of them at the end,
+    /// so that the device has to hold less at a time. What lost tombstones waits for the end all the same.
+    ///
+    /// What was swapped stays so if the pass fails or is stopped, or if it does not come to its end because of a damaged batch.
+    fn wants_room(&self) -> bool {
         false
     }
 

@@ -57,7 +57,7 @@ impl Group {
         }
         files.finish(u64::MAX)?;
         let segments = files.finished;
-        files.outputs.hand_over()?;
+        files.outputs.hand_over(!self.lost_tombstones && !pass.is_provisional())?;
         Ok(Written { segments, bytes: self.bytes })
     }
 }

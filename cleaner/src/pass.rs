@@ -74,8 +74,9 @@ pub(crate) trait Outputs {
     fn append(&mut self, entries: &[u8]) -> Result<()>;
     /// Ends it. `modified_ms` is its modification time.
     fn finish(&mut self, aborts: &[AbortedTxn], modified_ms: i64) -> Result<()>;
-    /// All are finished: the target takes them.
-    fn hand_over(self: Box<Self>) -> Result<()>;
+    /// All are finished: the target takes them. The group `stands_alone` if nothing below it can come back when it is swapped
+    /// first.
+    fn hand_over(self: Box<Self>, stands_alone: bool) -> Result<()>;
 }
 
 /// What came of an attempt.
@@ -170,7 +171,7 @@ fn clean(
         pass.pace.begin(sources.iter().map(|source| (source.base_offset(), source.size_bytes())));
         let joints = share.is_last().then(|| Joints::new(log, sources.len(), range, options));
         let (set, read) = work::on_sources(&pass, Reading { share, lives: &lives }, set, sources.len(), joints, report)?;
-        if options.overflow == Overflow::EndPass && pass.may_fill() && set.is_full() {
+        if pass.is_provisional() && set.is_full() {
             // Perhaps just so; walking forward tells whether another key came when the map was full.
             return Err(pass.full(&set));
         }
@@ -190,6 +191,11 @@ impl Pass<'_> {
     /// Whether the dirty section may have more keys than the set takes, and the pass was not ended before that.
     fn may_fill(&self) -> bool {
         self.keys_bound > self.capacity
+    }
+
+    /// Whether it may still turn out that what was decided is to be decided otherwise, without being wrong.
+    pub(crate) fn is_provisional(&self) -> bool {
+        self.options.overflow == Overflow::EndPass && self.may_fill()
     }
 
     fn new_set(&self) -> Result<DedupSet, Halt> {

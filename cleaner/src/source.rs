@@ -25,6 +25,11 @@ pub(crate) trait Source: Sync {
     fn path(&self) -> &Path;
     /// Its `.log` file, for reading.
     fn file(&self) -> Result<Arc<dyn File>>;
+    /// Whether its outputs have taken its place before the pass is over. If nobody has asked for the log's transactions before
+    /// that, it has none.
+    fn is_gone(&self) -> bool {
+        false
+    }
     /// The positions that its offset index holds, as they stand there.
     fn index_positions(&self) -> Result<Vec<u32>>;
     /// The entries of its transaction index.

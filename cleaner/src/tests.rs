@@ -15,3 +15,4 @@ mod liveness;
 pub(crate) mod memory;
 mod producers;
 mod real;
+mod room;

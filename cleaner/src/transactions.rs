@@ -7,7 +7,7 @@
 //!   marker that is not discardable has its entry in the transaction index of the output.
 //!
 //! What it believes is checked: markers here, and everything in segments that the pass does not read; all other checksums are
-//! checked by the pass, which swaps nothing before that.
+//! checked by the pass, which swaps no segment before all that is newer is checked.
 //!
 //! A log without transactions is never walked: the pass asks for this when it meets its first transactional or
 //! control batch. Takes 8 bytes a discardable marker and 56 bytes an aborted transaction with data.
@@ -108,7 +108,10 @@ enum What {
 
 /// The events of a segment, up to the first that is enough. Checksums of markers are checked, those of everything on demand.
 fn events(source: &dyn Source, next_base: u64, check: bool, mut is_enough: impl FnMut(&Event) -> bool) -> Result<Vec<Event>> {
-    let file = source.file()?;
+    let file = match source.file() {
+        Err(_) if source.is_gone() => return Ok(Vec::new()),
+        opened => opened?,
+    };
     let mut decoder = Decoder::new(CONTROL_BYTES_MAX);
     let mut headers = HeaderWalk::new(source, &*file, 0, source.size_bytes());
     let mut order = Order::new(source.base_offset(), next_base);

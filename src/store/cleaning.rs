@@ -54,6 +54,10 @@ impl Watch for Both<'_> {
         self.paced.is_stopped() || self.watch.is_stopped()
     }
 
+    fn wants_room(&self) -> bool {
+        self.watch.wants_room() || self.paced.wants_room()
+    }
+
     fn charge(&self, bytes: u64) {
         self.watch.charge(bytes);
         self.paced.charge(bytes);

@@ -108,7 +108,7 @@ impl<'a> Paced<'a> {
 
     /// Rests as long as appends need it, and the log does not grow too much meanwhile.
     fn give_way(&self, now: Duration) {
-        let is_wanted = || self.inner.options().yield_to_appends && !self.growth.is_too_much(self.log);
+        let is_wanted = || self.inner.options().yield_to_appends && !self.growth.asks_for_haste(self.log);
         if !is_wanted() {
             return;
         }
@@ -121,6 +121,10 @@ impl Watch for Paced<'_> {
     fn is_stopped(&self) -> bool {
         let is_switched_off = || self.sake == For::Background && !self.inner.options().log_cleaner_enable;
         self.inner.pace.is_stopped() || self.pass.is_unwanted() || is_switched_off()
+    }
+
+    fn wants_room(&self) -> bool {
+        self.growth.asks_for_room(self.log)
     }
 
     fn charge(&self, bytes: u64) {

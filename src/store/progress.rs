@@ -107,6 +107,10 @@ impl Watch for Watched<'_> {
         self.watch.is_stopped()
     }
 
+    fn wants_room(&self) -> bool {
+        self.watch.wants_room()
+    }
+
     fn charge(&self, bytes: u64) {
         self.watch.charge(bytes);
     }

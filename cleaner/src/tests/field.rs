@@ -30,6 +30,10 @@ impl Disk {
         let memory = MemoryStorage::new();
         memory.set_now_ms(T0);
         memory.create_dir(Path::new("/data")).unwrap();
+        Self::over(memory)
+    }
+
+    pub(super) fn over(memory: MemoryStorage) -> Arc<Self> {
         Arc::new(Self { memory, images: Mutex::default(), calls: Mutex::default(), fails: AtomicBool::new(false) })
     }
 
@@ -43,8 +47,11 @@ impl Disk {
 
     /// The copies, and what is there now.
     pub(super) fn take_images(&self) -> Vec<Arc<dyn Storage>> {
-        let images = self.images.lock().unwrap().take().unwrap().into_iter().chain([self.memory.image()]);
-        images.map(|image| Arc::new(image) as Arc<dyn Storage>).collect()
+        self.take_memories().into_iter().map(|image| Arc::new(image) as Arc<dyn Storage>).collect()
+    }
+
+    pub(super) fn take_memories(&self) -> Vec<MemoryStorage> {
+        self.images.lock().unwrap().take().unwrap().into_iter().chain([self.memory.image()]).collect()
     }
 
     fn note(&self) {

@@ -266,7 +266,7 @@ impl Outputs for MemoryOutputs<'_> {
         Ok(())
     }
 
-    fn hand_over(self: Box<Self>) -> Result<()> {
+    fn hand_over(self: Box<Self>, _: bool) -> Result<()> {
         self.target.outputs.lock().unwrap().push((self.sources, self.segments));
         Ok(())
     }

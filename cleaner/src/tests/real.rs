@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use keeplog_engine::record::{BatchSpec, BatchWriter, Record};
+use keeplog_engine::record::{BatchSpec, BatchWriter, Record, TxnResult};
 use keeplog_engine::storage::{File, FileLayer, Layer, MemoryStorage, OpenMode, Storage};
-use keeplog_engine::{Durability, ErrorKind, Log, LogOptions};
+use keeplog_engine::{Durability, ErrorKind, Log, LogOptions, TransactionEnd};
 
 use crate::clean;
 use crate::options::{CleanOptions, CleanOutcome, Merge, Progress, Watch};
@@ -72,6 +72,22 @@ fn what_replaces_a_record_is_durable_before_the_record_goes() {
     assert_eq!(log.recovery_point(), 0);
     let report = clean(&log, &options(&log), &()).unwrap();
     assert!(log.recovery_point() >= report.first_uncleanable);
+}
+
+#[test]
+fn the_marker_of_an_aborted_transaction_is_durable_before_its_records_go() {
+    let storage = empty();
+    let log = open(&storage);
+    let spec = BatchSpec { producer_id: 7, producer_epoch: 0, base_sequence: 0, transactional: true, ..BatchSpec::default() };
+    log.append_batch(super::field::batch(spec, &[("key", Some("aborted"))]), Durability::Buffered).unwrap();
+    log.roll().unwrap();
+    log.sync().unwrap();
+    let end = TransactionEnd { producer_id: 7, producer_epoch: 0, result: TxnResult::Aborted, coordinator_epoch: 0 };
+    log.end_transaction(&end, Durability::Buffered).unwrap();
+    assert_eq!((log.recovery_point(), log.segments().active().base_offset()), (1, 1));
+    let report = clean(&log, &options(&log), &()).unwrap();
+    assert_eq!((report.new_dirty, log.read_from(0).unwrap().count()), (1, 0));
+    assert_eq!(log.recovery_point(), 2);
 }
 
 #[test]

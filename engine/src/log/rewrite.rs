@@ -10,9 +10,13 @@
 //! durable: as long as it is `.cleaned`, none of them counts. In step 4 each is durable before the next, from the
 //! lowest up: the range of those that are still `.swap` holds no finished one, which would be taken for a source.
 //!
+//! Groups are swapped in ascending order, or at least so that no output with a lower base offset is unfinished: a `.swap`
+//! above a `.cleaned` is taken for one of several outputs that are not all there yet, and thrown away.
+//!
 //! An open that finds `.cleaned` files forgets them; one that finds `.swap` files finishes (see `recovery`). A
 //! stale `.cleaned` of an earlier failure would make a later `.swap` look unfinished, so all are purged first.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -26,7 +30,7 @@ use crate::recovery;
 use crate::segment::{IndexBuilder, Place, SEGMENT_FILES, SealedFacts, Segment, write_index_files};
 use crate::segment_set::SegmentSet;
 use crate::storage::{File, OpenMode, write_all_at};
-use crate::sync::{Mutex, PoisonError};
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::{Error, ErrorKind, Result};
 
 /// The right to replace sealed segments of a log; one at a time. Dropped, it removes what is unfinished.
@@ -34,6 +38,8 @@ use crate::{Error, ErrorKind, Result};
 pub struct Rewrite {
     log: Log,
     sources: Arc<SegmentSet>,
+    /// Base offsets of the outputs that were begun and are not in their places. Held by each swap: none begins meanwhile.
+    unfinished: Mutex<BTreeSet<u64>>,
 }
 
 /// Files of segments that a rewrite has replaced and that nobody reads any more.
@@ -52,7 +58,7 @@ impl Replaced {
         loop {
             let next = self.files.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let Some(path) = next else { return };
-            self.place.remove_replaced(path);
+            self.place.remove_now(&path);
         }
     }
 }
@@ -118,7 +124,7 @@ impl Log {
             );
         }
         // From here on the guard gives the turn back, also on failure.
-        let rewrite = Rewrite { log: self.clone(), sources: self.segments() };
+        let rewrite = Rewrite { log: self.clone(), sources: self.segments(), unfinished: Mutex::default() };
         // Once more, now that it can't be closed any more.
         self.inner.check_writable("rewrite segments of")?;
         recovery::purge_leftovers(&self.inner.place)?;
@@ -147,9 +153,9 @@ impl Rewrite {
         std::mem::replace(&mut self.sources, rest).all().to_vec()
     }
 
-    /// Ends the rewrite. Gives the files of the segments that were swapped, as far as nobody reads them any more.
+    /// The files of the segments that were swapped so far, as far as nobody reads them any more.
     #[must_use]
-    pub fn finish(self) -> Replaced {
+    pub fn replaced(&self) -> Replaced {
         let place = self.log.inner.place.clone();
         let files = Mutex::new(place.gathered());
         Replaced { place, files }
@@ -164,6 +170,7 @@ impl Rewrite {
     /// Starts an output that will take the place of segments from `base_offset` on.
     pub fn create_output(&self, base_offset: u64) -> Result<OutputSegment> {
         let inner = &self.log.inner;
+        self.unfinished().insert(base_offset);
         let path = inner.place.path(base_offset, FileKind::Log, FileState::Cleaned);
         let file = inner.place.storage.open(&path, OpenMode::CreateNew).map_err(|e| Error::io("create", &path, e))?;
         let indexes = IndexBuilder::new(base_offset, inner.options.index_interval_bytes, inner.options.segment_index_bytes);
@@ -171,16 +178,31 @@ impl Rewrite {
     }
 
     /// Puts `outputs` in the place of `sources` (adjacent sealed segments, ascending; the first output has the base offset
-    /// of the first source, and the offsets of each are below the base of the next). Groups must be swapped in ascending
-    /// order: a tombstone must never vanish while older data that it covers can still come back after a crash.
-    pub fn swap(&mut self, sources: &[Arc<Segment>], mut outputs: Vec<SealedOutput>) -> Result<()> {
+    /// of the first source, and the offsets of each are below the base of the next).
+    ///
+    /// Groups are swapped in ascending order: a tombstone must never vanish while older data that it covers can still come
+    /// back after a crash. A group that lost nothing which covers older data may come before an older one, as long as no output for
+    /// that is begun.
+    pub fn swap(&self, sources: &[Arc<Segment>], mut outputs: Vec<SealedOutput>) -> Result<()> {
         let inner = &self.log.inner;
         inner.check_writable("swap segments of")?;
         self.check_swap(sources, &outputs)?;
+        let mut unfinished = self.unfinished();
+        if unfinished.first() != outputs.first().map(|output| &output.base_offset) {
+            return Err(
+                Error::invalid("swap segments of", "an output below is unfinished: a crash would lose the sources").at(self.log.path())
+            );
+        }
         outputs.iter_mut().try_for_each(SealedOutput::sync)?;
         // Before anything is renamed: where there are too few files to open, nothing has happened yet.
         sources.iter().try_for_each(|source| source.hold_open())?;
-        inner.swap(sources, &outputs).map_err(|e| inner.fail(e))
+        inner.swap(sources, &outputs).map_err(|e| inner.fail(e))?;
+        unfinished.retain(|base_offset| outputs.iter().all(|output| output.base_offset != *base_offset));
+        Ok(())
+    }
+
+    fn unfinished(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.unfinished.lock().unwrap_or_else(PoisonError::into_inner) // a swap that panics leaves its outputs unfinished
     }
 
     fn check_swap(&self, sources: &[Arc<Segment>], outputs: &[SealedOutput]) -> Result<()> {
@@ -206,7 +228,7 @@ impl Rewrite {
 impl Drop for Rewrite {
     fn drop(&mut self) {
         let place = &self.log.inner.place;
-        place.gathered().into_iter().for_each(|path| place.remove_replaced(path));
+        place.stop_gathering().iter().for_each(|path| place.remove_now(path));
         // After a failure some files may be `.swap` already: only with the rest of them does the next open know what to do.
         if self.log.inner.failure.get().is_none()
             && let Err(error) = recovery::purge_cleaned(&self.log.inner.place)

@@ -110,8 +110,13 @@ impl Place {
         self.superfluous().get_or_insert_default();
     }
 
-    /// What was gathered. From here on nothing is gathered any more.
+    /// What was gathered so far.
     pub(crate) fn gathered(&self) -> Vec<PathBuf> {
+        self.superfluous().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// What was gathered. From here on nothing is gathered any more.
+    pub(crate) fn stop_gathering(&self) -> Vec<PathBuf> {
         self.superfluous().take().unwrap_or_default()
     }
 
@@ -120,7 +125,12 @@ impl Place {
         if let Some(gathered) = &mut *self.superfluous() {
             return gathered.push(path);
         }
-        if let Err(error) = self.remove(&path) {
+        self.remove_now(&path);
+    }
+
+    /// Removes a file of a replaced segment.
+    pub(crate) fn remove_now(&self, path: &Path) {
+        if let Err(error) = self.remove(path) {
             tracing::warn!(%error, "a replaced segment's file stays until the next pass, or until the log is opened again");
         }
     }

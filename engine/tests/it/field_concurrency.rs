@@ -31,7 +31,7 @@ fn f02_retention_and_a_rewrite_never_remove_the_same_file() {
         }
         Verdict::Go
     });
-    let mut rewrite = log.begin_rewrite().unwrap();
+    let rewrite = log.begin_rewrite().unwrap();
     let sources = rewrite.sources().sealed()[..2].to_vec();
     let end = rewrite.sources().all()[2].base_offset();
     let mut output = rewrite.create_output(0).unwrap();

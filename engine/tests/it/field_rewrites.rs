@@ -130,7 +130,7 @@ fn swapped() -> (MemoryStorage, Vec<Vec<Change>>, Contents, Contents) {
     let old = all(&log);
     let bases: Vec<_> = log.segments().all().iter().map(|s| s.base_offset()).collect();
     let cuts = [bases[1], bases[1] + 20];
-    let mut rewrite = log.begin_rewrite().unwrap();
+    let rewrite = log.begin_rewrite().unwrap();
     let sources = rewrite.sources().sealed()[..2].to_vec();
     let sealed = outputs(&log, &rewrite, &cuts, bases[2]);
     let before = memory.image();
@@ -197,13 +197,13 @@ fn a06_an_output_that_reaches_into_the_next_is_refused() {
     let log = open(&disk, small());
     fill(&log);
     let end = log.segments().all()[1].base_offset();
-    let mut rewrite = log.begin_rewrite().unwrap();
+    let rewrite = log.begin_rewrite().unwrap();
     let sources = rewrite.sources().sealed()[..1].to_vec();
     let [first, second] = <[_; 2]>::try_from(outputs(&log, &rewrite, &[10], end)).unwrap();
     let error = rewrite.swap(&sources, vec![second, first]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     drop(rewrite);
-    let mut rewrite = log.begin_rewrite().unwrap();
+    let rewrite = log.begin_rewrite().unwrap();
     let long = outputs(&log, &rewrite, &[], end + 1);
     assert_eq!(rewrite.swap(&sources, long).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(all(&log).len(), 100);

@@ -1,7 +1,7 @@
 //! Rewrites: outputs in the place of their sources, at every point of interruption.
 
 use keeplog_engine::record::Record;
-use keeplog_engine::{Durability, ErrorKind, Log};
+use keeplog_engine::{Durability, ErrorKind, Log, Rewrite, SealedOutput};
 
 use crate::support::{T0, all, contents, crash, disk, files, open, put, small};
 
@@ -13,7 +13,7 @@ fn fill(log: &Log) {
 
 /// Replaces the first two segments by one that holds every batch with an even offset.
 fn halve(log: &Log) {
-    let mut rewrite = log.begin_rewrite().unwrap();
+    let rewrite = log.begin_rewrite().unwrap();
     let sources = rewrite.sources().sealed()[..2].to_vec();
     let end = rewrite.sources().all()[2].base_offset();
     let mut output = rewrite.create_output(sources[0].base_offset()).unwrap();
@@ -67,7 +67,7 @@ fn wrong_outputs_and_sources_are_refused() {
     let disk = disk();
     let log = open(&disk, small());
     fill(&log);
-    let mut rewrite = log.begin_rewrite().unwrap();
+    let rewrite = log.begin_rewrite().unwrap();
     let sealed = rewrite.sources().sealed().to_vec();
     let batches: Vec<_> = log.batches_from(0).unwrap().map(Result::unwrap).collect();
     let mut output = rewrite.create_output(0).unwrap();
@@ -131,4 +131,40 @@ fn stale_outputs_are_purged_before_a_rewrite() {
     let rewrite = log.begin_rewrite().unwrap();
     assert!(files(&disk).iter().all(|n| !n.contains(".cleaned")));
     drop(rewrite);
+}
+
+/// An output with all that sealed segment `at` holds.
+fn copy(rewrite: &Rewrite, log: &Log, at: usize) -> SealedOutput {
+    let segments = rewrite.sources().all();
+    let (base, end) = (segments[at].base_offset(), segments[at + 1].base_offset());
+    let mut output = rewrite.create_output(base).unwrap();
+    for batch in log.batches_from(base).unwrap().map(Result::unwrap).take_while(|batch| batch.header.base_offset < end) {
+        output.append(&batch.bytes).unwrap();
+    }
+    output.seal(T0).unwrap()
+}
+
+#[test]
+fn nothing_is_swapped_above_an_unfinished_output() {
+    let disk = disk();
+    let log = open(&disk, small());
+    fill(&log);
+    let before = all(&log);
+    let rewrite = log.begin_rewrite().unwrap();
+    let sealed = rewrite.sources().sealed().to_vec();
+    let third = copy(&rewrite, &log, 2);
+    let unfinished = rewrite.create_output(sealed[0].base_offset()).unwrap();
+    // A crash behind the renames of the third would throw its `.swap` files away, and its sources are gone by then.
+    let error = rewrite.swap(&sealed[2..3], vec![third]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    drop(unfinished);
+    drop(rewrite);
+    // Newest first, as long as nothing below is begun.
+    let rewrite = log.begin_rewrite().unwrap();
+    for at in [2, 0] {
+        let output = copy(&rewrite, &log, at);
+        rewrite.swap(&sealed[at..=at], vec![output]).unwrap();
+    }
+    drop(rewrite);
+    assert_eq!(all(&log), before);
 }

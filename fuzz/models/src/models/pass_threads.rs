@@ -1,4 +1,5 @@
-//! Several threads on one pass: what stays is what one thread would keep, and a pass that is stopped or fails ends for all.
+//! Several threads on one pass: what stays is what one thread would keep, and a pass that is stopped or fails ends for all; also
+//! where what is finished is swapped at once.
 
 use keeplog_cleaner::{CleanOptions, CleanOutcome, CleanReport, Watch, clean};
 use keeplog_engine::{Durability, Log};
@@ -20,20 +21,29 @@ fn run() {
     for number in 0..RECORDS {
         let key = (number % 4).to_string();
         log.append(&[record(key, number.to_string())], Durability::Buffered).expect("it is appended");
+        if number % 3 == 2 {
+            log.roll().expect("it rolls");
+        }
     }
-    log.roll().expect("it rolls");
 
-    let stop = Stop { after: any(9), asked: AtomicU32::new(0) };
+    let watch = Impatient { after: any(9), asked: AtomicU32::new(0), wants_room: any(2) == 1 };
     let before = read_all(&log);
-    let stopped = clean(&log, &options(&log, 3), &stop).expect("stopping is no failure");
+    let stopped = clean(&log, &options(&log, 3), &watch).expect("stopping is no failure");
     if stopped.outcome == CleanOutcome::Stopped {
-        assert_eq!(read_all(&log), before, "a pass that was stopped leaves the log as it was");
+        let after = read_all(&log);
+        if watch.wants_room {
+            assert!(after.ends_with(&before[before.len() - 4..]), "the newest records of all keys stay");
+            assert!(after.iter().all(|seen| before.contains(seen)));
+        } else {
+            assert_eq!(after, before, "a pass that was stopped leaves the log as it was");
+        }
         check_no_leftovers(&disk);
     }
     // What the first one took away, if it came to its end, is missing from both.
     let alone = clean(&log, &options(&log, 1).dry_run(true), &()).expect("it can be read");
+    let watch = Impatient { after: u32::MAX, ..watch };
     let together = thread::scope(|scope| {
-        let cleaning = scope.spawn(|| clean(&log, &options(&log, 3), &()));
+        let cleaning = scope.spawn(|| clean(&log, &options(&log, 3), &watch));
         scope.spawn(|| log.append(&[record("0", RECORDS.to_string())], Durability::Buffered).expect("it is appended"));
         cleaning.join().expect("it does not panic")
     });
@@ -47,6 +57,8 @@ fn run() {
 fn options(log: &Log, threads: usize) -> CleanOptions {
     // Each batch is a chunk, what stays of some is held, of others read again, and not all keys may fit into the set.
     let options = CleanOptions::for_log(log.options(), log.storage().now_ms()).chunk_bytes(1).threads(threads);
+    // Each segment is a group, or they become one.
+    let options = if any(2) == 0 { options } else { options.segment_bytes(1) };
     options.held_bytes_max(u64::from(any(3)) * 100).dedupe_keys_max([None, Some(3)][any(2) as usize])
 }
 
@@ -56,12 +68,17 @@ fn counts(report: &CleanReport) -> [u64; 6] {
 }
 
 /// Stops a pass after some questions.
-struct Stop {
+struct Impatient {
     after: u32,
     asked: AtomicU32,
+    wants_room: bool,
 }
 
-impl Watch for Stop {
+impl Watch for Impatient {
+    fn wants_room(&self) -> bool {
+        self.wants_room
+    }
+
     fn is_stopped(&self) -> bool {
         self.asked.fetch_add(1, Ordering::SeqCst) >= self.after
     }

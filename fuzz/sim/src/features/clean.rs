@@ -1,7 +1,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use keeplog::{CONSUMER_OFFSETS, Log};
+use keeplog::{CONSUMER_OFFSETS, CleanOptions, Log, Watch};
 
 use super::{ALL, Feature, any, take};
 use crate::dice::Dice;
@@ -36,7 +36,15 @@ impl Feature for Clean {
         if log.topic_partition().topic() == CONSUMER_OFFSETS {
             log.roll()?;
         }
-        let cleaned = with_others(world, dice.roll(1 << 32), 4, any_aside, || world.offsets.store().clean(log));
+        let (seed, is_short_of_room) = (dice.roll(1 << 32), dice.one_in(2));
+        let cleaned = with_others(world, seed, 4, any_aside, || {
+            if !is_short_of_room {
+                return world.offsets.store().clean(log);
+            }
+            world.note(|| "  each segment by itself, swapped at once".to_owned());
+            let options = CleanOptions::for_log(&log.current_options(), log.storage().now_ms()).segment_bytes(1);
+            world.offsets.store().clean_with(log, &options, &ShortOfRoom)
+        });
         pass_ended(world, log);
         if let Some(stop) = world.outside.take_aside() {
             return Err(stop);
@@ -44,6 +52,15 @@ impl Feature for Clean {
         let report = cleaned?;
         world.note(|| format!("  {} of {} records stay", report.records_kept, report.records_read));
         Ok(())
+    }
+}
+
+/// Wants what is finished to be swapped at once.
+struct ShortOfRoom;
+
+impl Watch for ShortOfRoom {
+    fn wants_room(&self) -> bool {
+        true
     }
 }
 

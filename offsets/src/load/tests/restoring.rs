@@ -96,7 +96,7 @@ impl World {
 
     /// Makes one segment of the first two, as a pass of the cleaner may.
     fn merge(&self) {
-        let mut rewrite = self.log.begin_rewrite().unwrap();
+        let rewrite = self.log.begin_rewrite().unwrap();
         let sources: Vec<_> = rewrite.sources().sealed().iter().take(2).cloned().collect();
         let [first, second] = &sources[..] else { return };
         let mut output = rewrite.create_output(first.base_offset()).unwrap();
