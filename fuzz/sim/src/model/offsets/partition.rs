@@ -190,8 +190,17 @@ impl Partition {
     }
 
     /// The last batches, so many at most and those from an offset on, are about to be cut off. Returns where the log ends then.
+    ///
+    /// An abort marker stays if its transaction has records below that offset: a pass may have taken these away by its word.
     pub fn truncating(&mut self, last: usize, from_offset: u64) -> Option<u64> {
-        let cut = self.batches.len().saturating_sub(last).max(self.batches.partition_point(|batch| batch.base_offset < from_offset));
+        let (below, above) = self.batches.split_at(self.batches.partition_point(|batch| batch.base_offset < from_offset));
+        let began_below = |producer: i64| {
+            let in_base = self.base.pending.keys().any(|(_, of)| *of == producer);
+            in_base || below.iter().any(|batch| matches!(batch.what, What::Commits(Some(of), _) if of == producer))
+        };
+        let is_needed = |batch: &Batch| matches!(batch.what, What::Marker(producer, false) if began_below(producer));
+        let needed = above.iter().rposition(is_needed).map_or(0, |at| at + 1);
+        let cut = self.batches.len().saturating_sub(last).max(below.len() + needed);
         self.cut = Some(cut);
         Some(self.batches.get(cut)?.base_offset)
     }
