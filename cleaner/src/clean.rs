@@ -7,7 +7,7 @@ use std::sync::Arc;
 use keeplog_engine::room;
 use keeplog_engine::storage::{File, OpenMode, Storage, read_full_at};
 use keeplog_engine::sync::{Mutex, on_threads};
-use keeplog_engine::{Error, ErrorKind, Log, Replaced, Result, Segment};
+use keeplog_engine::{Error, ErrorKind, Log, Replaced, Result, Segment, SegmentSet};
 use keeplog_index::{AbortedTxn, TxnIndex};
 
 use crate::options::{CleanOptions, CleanOutcome, CleanReport, Watch};
@@ -72,7 +72,7 @@ pub fn clean(log: &Log, options: &CleanOptions, watch: &dyn Watch) -> Result<Cle
 
 fn attempt(log: &Log, options: &CleanOptions, watch: &dyn Watch, approach: Approach) -> Result<(Ran, Option<Replaced>)> {
     if options.dry_run {
-        let segments = slots(log, log.segments().all().iter().cloned());
+        let segments = slots(log, &log.segments());
         return Ok((attempt_on(log, &segments, options, watch, approach, &NoTarget)?, None));
     }
     let mut rewrite = log.begin_rewrite()?;
@@ -84,7 +84,7 @@ fn attempt(log: &Log, options: &CleanOptions, watch: &dyn Watch, approach: Appro
         options.first_dirty = options.first_dirty.min(cut);
         options.first_uncleanable = Some(options.first_uncleanable.map_or(cut, |bound| bound.min(cut)));
     }
-    let segments = slots(log, rewrite.release_sources());
+    let segments = slots(log, &rewrite.release_sources());
     let target = RewriteTarget::new(log, rewrite, &segments, watch);
     let ran = attempt_on(log, &segments, &options, watch, approach, &target)?;
     let is_done = matches!(&ran, Ran::Done(report) if report.outcome == CleanOutcome::Cleaned);
@@ -97,11 +97,9 @@ pub(crate) type Slot = Mutex<Option<Arc<Segment>>>;
 
 /// Of `segments`, all of `log`, those that a pass is given: what lies below the start as a whole is retention's to remove, and
 /// nobody's to read.
-fn slots(log: &Log, segments: impl IntoIterator<Item = Arc<Segment>>) -> Vec<Slot> {
-    let mut segments: Vec<_> = segments.into_iter().collect();
-    let start = log.start_offset();
-    let from = segments.partition_point(|segment| segment.base_offset() <= start).saturating_sub(1);
-    segments.drain(from..).map(|segment| Mutex::new(Some(segment))).collect()
+fn slots(log: &Log, segments: &SegmentSet) -> Vec<Slot> {
+    let from = segments.position_of(log.start_offset());
+    segments.all()[from..].iter().map(|segment| Mutex::new(Some(Arc::clone(segment)))).collect()
 }
 
 fn attempt_on(

@@ -35,8 +35,8 @@ struct Finished {
 /// What is not in its place yet.
 #[derive(Default)]
 struct Pending {
-    /// Groups whose outputs are being written.
-    writing: usize,
+    /// How often outputs are being written or synced that are in neither of the lists: nobody knows how low they are.
+    elsewhere: usize,
     unsynced: Vec<Finished>,
     synced: Vec<Finished>,
     /// All that makes others go is on stable storage.
@@ -98,7 +98,7 @@ impl<'l> RewriteTarget<'l> {
 
     /// Swaps what may be swapped before the end.
     fn swap_early(&self, pending: &mut Pending) -> Result<()> {
-        if pending.writing > 0 {
+        if pending.elsewhere > 0 {
             return Ok(());
         }
         let mut all = pending.take();
@@ -122,7 +122,7 @@ fn sync(finished: &mut Finished) -> Result<()> {
 
 impl Target for RewriteTarget<'_> {
     fn begin(&self, sources: Range<usize>) -> Result<Box<dyn Outputs + '_>> {
-        lock(&self.pending).writing += 1;
+        lock(&self.pending).elsewhere += 1;
         Ok(Box::new(RewriteOutputs { target: self, sources, open: None, sealed: Vec::new() }))
     }
 
@@ -163,7 +163,7 @@ impl Outputs for RewriteOutputs<'_> {
         let Self { target, sources, sealed, .. } = *self;
         let mut due: Vec<_> = {
             let mut pending = lock(&target.pending);
-            pending.writing -= 1;
+            pending.elsewhere -= 1;
             pending.unsynced.push(Finished { sources, outputs: sealed, stands_alone });
             if target.watch.wants_room() {
                 target.swap_early(&mut pending)?;
@@ -171,11 +171,14 @@ impl Outputs for RewriteOutputs<'_> {
             if pending.unsynced.len() < UNSYNCED_MAX {
                 return Ok(());
             }
+            pending.elsewhere += 1;
             // The older half: by now most of it is with the device.
             pending.unsynced.drain(..UNSYNCED_MAX / 2).collect()
         };
         due.iter_mut().try_for_each(sync)?;
-        lock(&target.pending).synced.append(&mut due);
+        let mut pending = lock(&target.pending);
+        pending.elsewhere -= 1;
+        pending.synced.append(&mut due);
         Ok(())
     }
 }

@@ -148,9 +148,9 @@ impl Rewrite {
 
     /// The segments, of which the rewrite lets go: those that are swapped can be closed, if nobody else holds them.
     #[must_use]
-    pub fn release_sources(&mut self) -> Vec<Arc<Segment>> {
+    pub fn release_sources(&mut self) -> Arc<SegmentSet> {
         let rest = Arc::new(SegmentSet::new(vec![Arc::clone(self.sources.active())]));
-        std::mem::replace(&mut self.sources, rest).all().to_vec()
+        std::mem::replace(&mut self.sources, rest)
     }
 
     /// The files of the segments that were swapped so far, as far as nobody reads them any more.
